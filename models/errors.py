@@ -1,0 +1,33 @@
+"""What can go wrong in the numeric core.
+
+ModelError
+├── NotEnoughData       a training set, validation set or suite is too small to use
+├── GraphMismatch       names, edges or features of two things that must fit do not
+├── CheckpointMismatch  a stored planner is incomplete or does not fit its graph
+├── MissingWeights      the weights of a text encoder are not on this machine
+└── MissingMetric       a metric that a decision needs is absent or not a number
+"""
+
+
+class ModelError(Exception):
+    """Base of every error of this package; catch it to catch them all."""
+
+
+class NotEnoughData(ModelError):
+    """A training set, validation set or suite is too small to use."""
+
+
+class GraphMismatch(ModelError):
+    """Names, edges or features of two things that must fit do not."""
+
+
+class CheckpointMismatch(ModelError):
+    """A stored planner is incomplete or does not fit its graph."""
+
+
+class MissingWeights(ModelError):
+    """The weights of a text encoder are not on this machine."""
+
+
+class MissingMetric(ModelError):
+    """A metric that a decision needs is absent or not a number."""

@@ -1,0 +1,95 @@
+"""The records that planners, training and evaluation share.
+
+Tools are named by key, ``namespace/name``, everywhere in this package; positions and links are
+0-based indices into a plan's tool list.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Link = tuple[int, int]
+"""A dependency inside one plan: (position of the source, position of the target)."""
+
+Embedder = Callable[[Sequence[str]], Tensor]
+"""Texts to unit vectors, float32 on the CPU, shape ``[num_texts, channels]``."""
+
+
+@dataclass(frozen=True)
+class ToolGraph:
+    """The learning view of one graph version, tools in key order.
+
+    Attributes:
+        version: Content id of the graph version.
+        keys: Tool keys, sorted; row ``i`` of every tool tensor is ``keys[i]``.
+        texts: What the text encoder reads of each tool (name, description, parameters).
+        edge_index: Directed tool pairs, int64, shape ``[2, num_edges]``, no self loops.
+        edge_counts: How often each pair was seen in training trajectories that did not fail,
+            float32, shape ``[num_edges, 2]``: column 0 adjacent, column 1 dataflow.
+    """
+
+    version: str
+    keys: tuple[str, ...]
+    texts: tuple[str, ...]
+    edge_index: Int[Tensor, "2 num_edges"]
+    edge_counts: Float[Tensor, "num_edges 2"]
+    index: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Derive the key lookup."""
+        object.__setattr__(self, "index", {key: i for i, key in enumerate(self.keys)})
+
+    @property
+    def num_tools(self) -> int:
+        """Number of tools."""
+        return len(self.keys)
+
+
+def empty_edges() -> tuple[Int[Tensor, "2 0"], Float[Tensor, "0 2"]]:
+    """The edge tensors of a graph without edges, in the right shapes and types."""
+    return torch.zeros((2, 0), dtype=torch.int64), torch.zeros((0, 2), dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One request with its gold plan.
+
+    Attributes:
+        id: Trajectory id.
+        request: What the user asked.
+        tools: Keys of the tools called, in order; repetitions kept.
+        links: Gold dependencies, or empty where the source states none.
+        has_links: Whether ``links`` are gold (an empty tuple then means "no dependency").
+        split: ``train``, ``validation`` or ``test``.
+    """
+
+    id: str
+    request: str
+    tools: tuple[str, ...]
+    links: tuple[Link, ...] = ()
+    has_links: bool = False
+    split: str = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One proposed plan: tool keys in order, links as positions, a score (higher is better)."""
+
+    tools: tuple[str, ...]
+    links: tuple[Link, ...]
+    score: float
+    planner: str
+
+
+class Planner(Protocol):
+    """Anything that turns requests into ranked plans."""
+
+    name: str
+
+    def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
+        """Ranked plans for each request, best first, at most ``top`` of them, never fewer than 0."""
+        ...

@@ -1,0 +1,43 @@
+-- One row per tool name that traces call and the catalogue of its namespace lacks.
+-- grain: (namespace, name). nearest: up to three listed names by Jaro-Winkler similarity.
+with
+catalogued as (
+    select distinct namespace, name from tool_version where status <> 'removed'
+),
+called as (
+    select
+        namespace,
+        name,
+        count(*) as num_calls,
+        count(*) filter (where status not in ('ok', 'unrecorded')) as num_failed
+    from resolved_call
+    group by namespace, name
+),
+unlisted as (
+    select c.*
+    from called c
+    where c.namespace in (select namespace from catalogued)
+        and (c.namespace, c.name) not in (select (namespace, name) from catalogued)
+),
+ranked as (
+    select
+        u.namespace,
+        u.name,
+        k.name as near,
+        row_number() over (
+            partition by u.namespace, u.name
+            order by jaro_winkler_similarity(lower(u.name), lower(k.name)) desc, k.name
+        ) as place
+    from unlisted u
+    join catalogued k using (namespace)
+),
+nearest as (
+    select namespace, name, list(near order by place) as near
+    from ranked
+    where place <= 3
+    group by namespace, name
+)
+select u.namespace, u.name, u.num_calls, u.num_failed, coalesce(n.near, []) as nearest
+from unlisted u
+left join nearest n using (namespace, name)
+order by u.num_calls desc, u.namespace, u.name

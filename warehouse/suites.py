@@ -1,0 +1,213 @@
+"""Frozen regression sets: requests with gold plans out of held-out trajectories.
+
+A suite is named after its source, ``<source>/test`` where the source ships a split and
+``<source>/by-sequence`` where it does not. Its rows never change; a refresh makes a new version.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from warehouse.connection import transaction, utc_now
+from warehouse.errors import UnknownSuite
+from warehouse.graph import GraphParameters, prepare
+from warehouse.identity import digest
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One version of a suite; ``waiting`` counts held-out rows that came after it was frozen."""
+
+    name: str
+    version: int
+    source: str
+    content_id: str
+    num_rows: int
+    waiting: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``suite list``."""
+        return {
+            "suite": self.name,
+            "version": self.version,
+            "source": self.source,
+            "content_id": self.content_id,
+            "rows": self.num_rows,
+            "waiting": self.waiting,
+        }
+
+
+def freeze_suites(
+    con: duckdb.DuckDBPyConnection,
+    parameters: GraphParameters,
+    *,
+    min_rows: int,
+    refresh: bool = False,
+    names: tuple[str, ...] = (),
+) -> list[Suite]:
+    """Make the suite of every source that has none and enough held-out rows.
+
+    Args:
+        con: A writing connection.
+        parameters: What is held out.
+        min_rows: Fewer held-out rows than this make no suite.
+        refresh: Also make a new version where held-out rows have come or changed since.
+        names: Refresh these only; all when empty.
+
+    Returns:
+        The newest version of each suite that was made now.
+    """
+    prepare(con, parameters)
+    have = {suite.name: suite for suite in list_suites(con)}
+    made = []
+    for name, source, rows in _candidates(con):
+        known = have.get(name)
+        if len(rows) < min_rows or (known and not (refresh and (not names or name in names))):
+            continue
+        content_id = digest(rows)[:32]
+        if known and known.content_id == content_id:
+            continue
+        version = known.version + 1 if known else 1
+        with transaction(con):
+            con.execute(
+                "insert into suite values (?, ?, ?, ?, ?, ?)",
+                [name, version, source, content_id, len(rows), utc_now()],
+            )
+            frame = pl.DataFrame(
+                [
+                    (name, version, i, request, json.dumps(tools), json.dumps(links), has_links)
+                    for i, request, tools, links, has_links in rows
+                ],
+                schema=[
+                    "name",
+                    "version",
+                    "trajectory_id",
+                    "request",
+                    "tools",
+                    "links",
+                    "has_links",
+                ],
+                orient="row",
+            )
+            con.register("staged", frame)
+            con.execute("insert into suite_row select * from staged")
+            con.unregister("staged")
+        made.append(Suite(name, version, source, content_id, len(rows)))
+    return made
+
+
+def _candidates(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, list[list[Any]]]]:
+    """(suite name, source, rows) of the held-out rows as they are now."""
+    found = con.execute(
+        "with held as ("
+        "  select *, bool_or(has_own_split) over (partition by source) as is_split "
+        "  from learning_row where is_plannable"
+        ") "
+        "select source, is_split, trajectory_id, request, tools, links, has_links from held "
+        "where split = 'test' and has_own_split = is_split order by source, trajectory_id"
+    ).fetchall()
+    suites: dict[tuple[str, str], list[list[Any]]] = {}
+    for source, is_split, *row in found:
+        name = f"{source}/test" if is_split else f"{source}/by-sequence"
+        suites.setdefault((name, source), []).append(row)
+    return [(name, source, rows) for (name, source), rows in suites.items()]
+
+
+def list_suites(con: duckdb.DuckDBPyConnection) -> list[Suite]:
+    """The newest version of every suite, the largest first."""
+    rows = con.execute(
+        "select name, version, source, content_id, num_rows from suite "
+        "qualify row_number() over (partition by name order by version desc) = 1 "
+        "order by num_rows desc, name"
+    ).fetchall()
+    return [Suite(*row) for row in rows]
+
+
+def count_waiting(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> dict[str, int]:
+    """Held-out rows by suite that its newest version lacks."""
+    prepare(con, parameters)
+    waiting = {}
+    for suite in list_suites(con):
+        frozen = {
+            row[0]
+            for row in con.execute(
+                "select trajectory_id from suite_row where name = ? and version = ?",
+                [suite.name, suite.version],
+            ).fetchall()
+        }
+        now = next((rows for name, _, rows in _candidates(con) if name == suite.name), [])
+        waiting[suite.name] = sum(row[0] not in frozen for row in now)
+    return waiting
+
+
+def find_suite(con: duckdb.DuckDBPyConnection, name: str) -> Suite:
+    """The newest version of one suite.
+
+    Raises:
+        UnknownSuite: There is none of that name; the message lists those there are.
+    """
+    suites = list_suites(con)
+    for suite in suites:
+        if suite.name == name:
+            return suite
+    known = ", ".join(suite.name for suite in suites) or "none yet: run toolatlas nightly"
+    raise UnknownSuite(f"expected the name of a suite, got {name!r}; there are: {known}.")
+
+
+def read_suite(con: duckdb.DuckDBPyConnection, suite: Suite) -> pl.DataFrame:
+    """The suite's rows by trajectory id: id, request, tools, links, has_links (lists as JSON)."""
+    return pl.DataFrame(
+        con.execute(
+            "select trajectory_id, request, tools, links, has_links from suite_row "
+            "where name = ? and version = ? order by trajectory_id",
+            [suite.name, suite.version],
+        ).fetchall(),
+        schema={
+            "id": pl.String,
+            "request": pl.String,
+            "tools": pl.String,
+            "links": pl.String,
+            "has_links": pl.Boolean,
+        },
+        orient="row",
+    )
+
+
+def export_examples(
+    con: duckdb.DuckDBPyConnection, folder: Path, parameters: GraphParameters
+) -> tuple[str, Path]:
+    """The rows that training may see, as an immutable Parquet file named by its content.
+
+    Returns:
+        (content id, path). Columns: id, source, request, tools, links, has_links, split.
+    """
+    prepare(con, parameters)
+    rows = con.execute(
+        "select trajectory_id, source, request, tools, links, has_links, split from learning_row "
+        "where is_plannable and split <> 'test' order by trajectory_id"
+    ).fetchall()
+    content_id = digest(rows)
+    path = folder / f"{content_id}.parquet"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        frame = pl.DataFrame(
+            [(*row[:3], json.dumps(row[3]), json.dumps(row[4]), *row[5:]) for row in rows],
+            schema={
+                "id": pl.String,
+                "source": pl.String,
+                "request": pl.String,
+                "tools": pl.String,
+                "links": pl.String,
+                "has_links": pl.Boolean,
+                "split": pl.String,
+            },
+            orient="row",
+        )
+        temporary = path.with_suffix(".tmp")
+        frame.write_parquet(temporary)
+        temporary.rename(path)
+    return content_id, path
