@@ -90,8 +90,8 @@ def _holder(path: Path, text: str, wait_s: float) -> str:
         pid = found.group(1)
         cmdline = Path("/proc") / pid / "cmdline"
         command = ""
-        with contextlib.suppress(OSError):
-            command = cmdline.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            command = " ".join(cmdline.read_bytes().replace(b"\0", b" ").decode().split())
         holder = f"process {pid}" + (f" ({command[:200]})" if command else "")
     return (
         f"the warehouse {path} is held by {holder}; waited {wait_s:g} s. "

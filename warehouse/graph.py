@@ -269,8 +269,8 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
             if version.built_at <= moment:
                 return version
     raise UnknownVersion(
-        f"expected latest, the beginning of a version id or a UTC time, got {name!r}, which matches "
-        f"none of {len(versions)} versions: see toolatlas graph list."
+        f"expected latest, the beginning of a version id or a UTC time, got {name!r}, which "
+        f"matches none of {len(versions)} versions: see toolatlas graph list."
     )
 
 

@@ -189,23 +189,16 @@ def ingest_file(
         _recall(report, *known[0])
         return report
     with open_bytes(path) as file:
-        try:
-            items, shape = _probe(iter_items(file), format)
-            if shape is None:
-                report.skipped = _why_not(items, format)
-                return report
-            report.format = shape.format
-            report.losses = list(shape.losses)
-            for batch in _batches(items, format, report):
-                _store(con, batch, report, delivery)
-                if progress:
-                    progress(report.path, report.counts["trajectories"]["read"])
-        except (EOFError, OSError) as error:
-            reason = f"the file cannot be read to its end: {error}"
-            _store(
-                con, _Batch(rejected=[(Rejected("end of file", reason, ""), "")]), report, delivery
-            )
+        items, shape = _probe(iter_items(file), format)
+        if shape is None:
+            report.skipped = _why_not(items, format)
             return report
+        report.format = shape.format
+        report.losses = list(shape.losses)
+        for batch in _batches(items, format, report):
+            _store(con, batch, report, delivery)
+            if progress:
+                progress(report.path, report.counts["trajectories"]["read"])
     with transaction(con):
         con.execute("delete from ingest_file where file_sha256 = ? and source = ?", [sha, source])
         con.execute(
@@ -394,7 +387,7 @@ def _row(record: TrajectoryRecord, format: str, source: str) -> _Row:
 
 
 def _call_row(position: int, turn: int, call: Call) -> tuple[Any, ...]:
-    """position, turn, name, call_id, arguments_raw, arguments_state, result, hash, size, status..."""
+    """The columns of ``call`` from position on, without the namespace."""
     raw, state = _arguments(call.arguments)
     result = None if call.result is None else storable(redact_text(call.result))
     status = "invalid" if state == "invalid" and call.status != "error" else call.status
@@ -474,6 +467,17 @@ _CALL = {
     "started_at": pl.Datetime("us"),
     "ended_at": pl.Datetime("us"),
 }
+_TOOL = {
+    "namespace": pl.String,
+    "name": pl.String,
+    "contract_hash": pl.String,
+    "description": pl.String,
+    "parameters": pl.String,
+    "input_types": pl.String,
+    "output_types": pl.String,
+    "status": pl.String,
+    "delivery": pl.Int64,
+}
 _LINK = {
     "trajectory_id": pl.String,
     "source_position": pl.Int32,
@@ -486,11 +490,8 @@ def _store(
     con: duckdb.DuckDBPyConnection, batch: _Batch, report: FileReport, delivery: int
 ) -> None:
     """One batch in one transaction; the report counts it only after the commit."""
-    counts = {kind: Counter[str]() for kind in _KINDS}
     with transaction(con):
-        _store_trajectories(con, batch.trajectories, report.source, counts)
-        _store_tools(con, batch.tools, report.source, delivery, counts["tools"])
-        _store_edges(con, batch.edges, report.source)
+        counts = _write(con, batch, report, delivery)
         _quarantine(con, batch.rejected, report)
     for kind in _KINDS:
         report.counts[kind].update(counts[kind])
@@ -499,6 +500,30 @@ def _store(
         report.reasons[rejected.reason] += 1
         if kind:
             report.counts[kind]["quarantined"] += 1
+
+
+def _write(
+    con: duckdb.DuckDBPyConnection, batch: _Batch, report: FileReport, delivery: int
+) -> dict[str, Counter[str]]:
+    counts = {kind: Counter[str]() for kind in _KINDS}
+    _store_trajectories(con, batch.trajectories, report.source, counts)
+    _store_tools(con, batch.tools, report.source, delivery, counts["tools"])
+    _store_edges(con, batch.edges, report.source)
+    return counts
+
+
+def store_item(
+    con: duckdb.DuckDBPyConnection, item: Item, report: FileReport, delivery: int
+) -> bool:
+    """Store one record inside the caller's transaction; False, and nothing stored, if unusable."""
+    shape = shape_of(item.value) if item.error is None else None
+    batch = _Batch()
+    if shape is not None:
+        _sort_in(batch, item, shape, report, Counter())
+    if shape is None or batch.rejected:
+        return False
+    _write(con, batch, report, delivery)
+    return True
 
 
 def _store_trajectories(
@@ -663,8 +688,15 @@ def _store_tools(
         known.add((row[1], row[2]))
         names.add(row[1])
         rows.append(row)
+    append_tools(con, rows)
+
+
+def append_tools(con: duckdb.DuckDBPyConnection, rows: list[list[Any]]) -> None:
+    """Add rows of ``tool_row`` to tool_version."""
     if rows:
-        con.executemany("insert into tool_version values (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        con.register("staged", pl.DataFrame(rows, schema=_TOOL, orient="row"))
+        con.execute("insert into tool_version select * from staged")
+        con.unregister("staged")
 
 
 def tool_row(namespace: str, tool: ToolRecord, delivery: int, status: str = "active") -> list[Any]:

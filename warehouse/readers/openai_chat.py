@@ -1,4 +1,4 @@
-"""OpenAI chat messages, as a plain list, ``{"messages"}``, a request and response pair, or tau-bench.
+"""OpenAI chat messages: a plain list, ``{"messages"}``, a request and response pair, or tau-bench.
 
 Calls are paired with results by position: a result belongs to the nearest earlier call with its id
 that has none yet, because ids repeat in practice.

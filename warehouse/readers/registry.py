@@ -25,16 +25,36 @@ class Shape:
 _NO_CLOCK = ("started_at", "ended_at")
 
 SHAPES: tuple[Shape, ...] = (
-    Shape("normalised", normalised.is_trajectory, normalised.read_trajectory, ("call_id", *_NO_CLOCK)),
-    Shape("taskbench", taskbench.is_plan, taskbench.read_plan, ("result", "status", "call_id", *_NO_CLOCK)),
+    Shape(
+        "normalised",
+        normalised.is_trajectory,
+        normalised.read_trajectory,
+        losses=("call_id", *_NO_CLOCK),
+    ),
+    Shape(
+        "taskbench",
+        taskbench.is_plan,
+        taskbench.read_plan,
+        losses=("result", "status", "call_id", *_NO_CLOCK),
+    ),
     Shape("taskbench", taskbench.is_catalogue, taskbench.read_catalogue),
-    Shape("nestful", nestful.is_trajectory, nestful.read_trajectory, ("native_id", *_NO_CLOCK)),
-    Shape("openai", openai_chat.is_conversation, openai_chat.read_conversation, ("links", *_NO_CLOCK)),
+    Shape(
+        "nestful",
+        nestful.is_trajectory,
+        nestful.read_trajectory,
+        losses=("native_id", *_NO_CLOCK),
+    ),
+    Shape(
+        "openai",
+        openai_chat.is_conversation,
+        openai_chat.read_conversation,
+        losses=("links", *_NO_CLOCK),
+    ),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
     Shape("normalised", normalised.is_edge, normalised.read_edge),
     Shape("normalised", normalised.is_request, normalised.read_request),
-)  # fmt: skip
+)
 
 FORMATS: tuple[str, ...] = tuple(dict.fromkeys(shape.format for shape in SHAPES))
 

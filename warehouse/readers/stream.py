@@ -9,12 +9,14 @@ import gzip
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 _CHUNK = 4 << 20
+_GZIP_CHUNK = 1 << 16
 _BLANK = " \t\r\n"
 
 
@@ -43,14 +45,19 @@ def sha256_of(path: Path) -> str:
 
 def iter_items(file: BinaryIO) -> Iterator[Item]:
     """The JSON values of a file in order; broken ones come as items with ``error``."""
-    buffered = io.BufferedReader(cast(Any, file), buffer_size=_CHUNK)
-    head = buffered.peek(_CHUNK)[:_CHUNK].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if head[:1] == b"[" and not _first_line_is_json(head):
-        yield from _list_items(buffered)
-    elif _first_line_is_json(head) or head[:1] not in (b"{", b"["):
-        yield from _line_items(buffered)
-    else:
-        yield from _document_or_lines(buffered)
+    # What a broken gzip file held in its last buffer is lost with it: keep that small.
+    size = _GZIP_CHUNK if isinstance(file, gzip.GzipFile) else _CHUNK
+    buffered = io.BufferedReader(cast(Any, file), buffer_size=size)
+    try:
+        head = buffered.peek(size)[:size].lstrip(b"\xef\xbb\xbf \t\r\n")
+        if head[:1] == b"[" and not _first_line_is_json(head):
+            yield from _list_items(buffered)
+        elif _first_line_is_json(head) or head[:1] not in (b"{", b"["):
+            yield from _line_items(buffered)
+        else:
+            yield from _document_or_lines(buffered)
+    except (EOFError, OSError, zlib.error) as error:
+        yield Item("end of file", "", error=f"the file cannot be read to its end: {error}")
 
 
 def _first_line_is_json(head: bytes) -> bool:
@@ -69,6 +76,12 @@ def _parse(text: str) -> tuple[Any, str | None]:
         return None, f"{type(error).__name__}: {str(error)[:200]}"
 
 
+def parse_item(place: str, raw: str) -> Item:
+    """One record of text as an item."""
+    value, failure = _parse(raw)
+    return Item(place, raw, value, failure and f"not JSON: {failure}")
+
+
 def _line_items(file: BinaryIO) -> Iterator[Item]:
     for number, line in enumerate(file, start=1):
         place = f"line {number}"
@@ -79,8 +92,7 @@ def _line_items(file: BinaryIO) -> Iterator[Item]:
             yield Item(place, raw, error=f"not UTF-8: {error.reason} at byte {error.start}")
             continue
         if text:
-            value, failure = _parse(text)
-            yield Item(place, text, value, failure and f"not JSON: {failure}")
+            yield parse_item(place, text)
 
 
 def _document_or_lines(file: BinaryIO) -> Iterator[Item]:

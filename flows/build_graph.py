@@ -1,0 +1,21 @@
+"""The tool graph of the present data. Leaves one immutable version, or none when nothing changed."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks import steps
+from tasks.settings import read_settings
+
+
+@flow(name="build_graph")
+def build_graph() -> dict[str, Any]:
+    """Build, export and version the graph, and freeze the suites that are missing."""
+    settings = read_settings()
+    graph = steps.build_graph(settings)
+    steps.freeze_suites(settings)
+    return graph
+
+
+if __name__ == "__main__":
+    build_graph()

@@ -1,0 +1,384 @@
+"""The command line: every command is one call of a task or a flow, shown to a person or as JSON.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (only ``regress`` and ``promote``) the verdict is not
+promote. With ``--json`` one JSON object goes to standard output; logs go to standard error.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.logging import RichHandler
+
+from flows import show
+from models.errors import ModelError
+from tasks.errors import TaskError
+from tasks.settings import Settings, prepare_environment, read_settings
+from warehouse.errors import WarehouseError
+
+app = typer.Typer(
+    help="Keeps the tool graph of LLM agents current, and plans with it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+quarantine = typer.Typer(help="What could not be used.", no_args_is_help=True)
+catalogue = typer.Typer(help="The tools known at a time.", no_args_is_help=True)
+graph = typer.Typer(help="Versions of the tool graph.", no_args_is_help=True)
+suite = typer.Typer(help="The frozen regression sets.", no_args_is_help=True)
+app.add_typer(quarantine, name="quarantine")
+app.add_typer(catalogue, name="catalogue")
+app.add_typer(graph, name="graph")
+app.add_typer(suite, name="suite")
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Source = Annotated[
+    str | None, typer.Option(help="Name of the source; default: the folder's or file's name.")
+]
+Train = Annotated[str, typer.Option(help="auto, always or never.")]
+
+NOT_PROMOTED = 3
+_MODES = ("auto", "always", "never")
+
+
+@contextlib.contextmanager
+def _session(settings: Settings | None = None) -> Iterator[Settings]:
+    """Settings read, logs on standard error, our own errors as one sentence and exit 1."""
+    try:
+        settings = settings or read_settings()
+        prepare_environment(settings)
+        _log_to_stderr()
+        yield settings
+    except ValidationError as error:
+        for fault in error.errors():
+            name = "_".join(str(part) for part in fault["loc"]).upper()
+            typer.echo(
+                f"Error: setting TOOLATLAS_{name}: {fault['msg']}, got {fault.get('input')!r}.",
+                err=True,
+            )
+        raise typer.Exit(2) from error
+    except (WarehouseError, ModelError, TaskError, ValueError, RuntimeError) as error:
+        _fail(str(error), error)
+
+
+def _fail(message: str, cause: BaseException | None = None, code: int = 1) -> NoReturn:
+    if os.environ.get("TOOLATLAS_TRACEBACK") and cause:
+        raise cause
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(code) from cause
+
+
+def _log_to_stderr() -> None:
+    from rich.console import Console
+
+    log = logging.getLogger("toolatlas")
+    if not log.handlers:
+        handler = RichHandler(
+            console=Console(stderr=True), show_path=False, log_time_format="%H:%M:%S"
+        )
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)
+
+
+def _mode(train: str) -> Any:
+    if train not in _MODES:
+        _fail(f"expected --train auto, always or never, got {train!r}.", code=2)
+    return train
+
+
+def _print(value: Any, as_json: bool, render: Any) -> None:
+    if as_json:
+        typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+    else:
+        render(value)
+
+
+@app.command()
+def demo(as_json: AsJson = False) -> None:
+    """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
+    settings = read_settings()
+    with _session(settings.with_home(settings.home / "demo")) as home:
+        from flows.demo import run_demo
+
+        _print(run_demo(home), as_json, show.demo)
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs, .gz, or -.")],
+    format: Annotated[str, typer.Option(help="A format's name; auto tells by content.")] = "auto",
+    source: Source = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store trajectories and tools; quarantine what cannot be used."""
+    with _session() as settings:
+        from tasks.ingesting import ingest as run
+        from tasks.progress import Progress
+
+        with Progress("ingest") as progress:
+            result = run(settings, paths, format=format, source=source, progress=progress.records)
+        _print(result, as_json, show.ingest)
+        if result["refused"]:
+            _fail(" ".join(result["refused"]))
+
+
+@quarantine.command("list")
+def quarantine_list(as_json: AsJson = False) -> None:
+    """What is in quarantine, and why."""
+    with _session() as settings:
+        from warehouse.connection import open_warehouse
+        from warehouse.quarantine import list_quarantine
+
+        with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+            records = list_quarantine(con)
+        _print({"quarantined": records}, as_json, show.quarantine)
+
+
+@quarantine.command("show")
+def quarantine_show(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="Beginning of the record's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """One record with its reason and raw text."""
+    with _session() as settings:
+        from warehouse.connection import open_warehouse
+        from warehouse.quarantine import show_quarantined
+
+        with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+            record = show_quarantined(con, identity)
+        _print(record, as_json, show.record)
+
+
+@quarantine.command("retry")
+def quarantine_retry(as_json: AsJson = False) -> None:
+    """Read every quarantined record again."""
+    with _session() as settings:
+        from tasks.ingesting import retry
+
+        _print(retry(settings), as_json, show.record)
+
+
+@catalogue.command("sync")
+def catalogue_sync(
+    path: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="tools.jsonl, tool_desc.json or specification.")
+    ],
+    source: Source = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a catalogue what its source says: tools it lacks are removed."""
+    with _session() as settings:
+        from tasks.catalogue import sync
+
+        _print(sync(settings, path, source), as_json, show.sync)
+
+
+@catalogue.command("list")
+def catalogue_list(as_json: AsJson = False) -> None:
+    """Every tool with its status and calls, unlisted ones with their nearest names."""
+    with _session() as settings:
+        from tasks.catalogue import tools
+
+        _print({"tools": tools(settings)}, as_json, show.tools)
+
+
+@graph.command("build")
+def graph_build(as_json: AsJson = False) -> None:
+    """Build the graph version of the present data."""
+    with _session() as settings:
+        from tasks.graphs import build
+
+        _print(build(settings), as_json, show.graph)
+
+
+@graph.command("list")
+def graph_list(as_json: AsJson = False) -> None:
+    """The versions, newest first."""
+    with _session() as settings:
+        from tasks.graphs import versions
+
+        _print({"versions": versions(settings)}, as_json, show.graphs)
+
+
+@graph.command("show")
+def graph_show(
+    version: Annotated[str, typer.Argument(metavar="V", help="latest, id prefix or time.")],
+    as_json: AsJson = False,
+) -> None:
+    """One version in numbers."""
+    with _session() as settings:
+        from tasks.graphs import show as run
+
+        _print(run(settings, version), as_json, show.graph_details)
+
+
+@graph.command("diff")
+def graph_diff(
+    old: Annotated[str, typer.Argument(metavar="A", help="latest, id prefix or time.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="latest, id prefix or time.")],
+    as_json: AsJson = False,
+) -> None:
+    """What came, went and changed from A to B."""
+    with _session() as settings:
+        from tasks.graphs import diff
+
+        _print(diff(settings, old, new), as_json, show.diff)
+
+
+@suite.command("list")
+def suite_list(as_json: AsJson = False) -> None:
+    """The suites, the largest first."""
+    with _session() as settings:
+        from tasks.graphs import suites
+
+        _print({"suites": suites(settings)}, as_json, show.suites)
+
+
+@suite.command("show")
+def suite_show(
+    name: Annotated[str, typer.Argument(help="Name of the suite.")], as_json: AsJson = False
+) -> None:
+    """One suite with its requests and gold plans."""
+    with _session() as settings:
+        from tasks.graphs import show_suite
+
+        _print(show_suite(settings, name), as_json, show.suite)
+
+
+@suite.command("refresh")
+def suite_refresh(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Suites; all when none is named.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new version of suites that lack held-out rows which came later."""
+    with _session() as settings:
+        from tasks.graphs import freeze
+
+        made = freeze(settings, refresh=True, names=tuple(names or ()))
+        _print({"suites": [suite.to_json() for suite in made]}, as_json, show.suites)
+
+
+@app.command()
+def train(
+    mode: Annotated[str, typer.Option("--train", help="auto, always or never.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train GTool on the latest graph version, log and register it."""
+    mode = _mode(mode)
+    with _session():
+        from flows.train_planner import train_planner
+
+        _print(train_planner(mode), as_json, show.trained)  # type: ignore[arg-type]
+
+
+@app.command()
+def evaluate(
+    planner: Annotated[str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")],
+    suite: Annotated[str, typer.Option(help="Name of the suite.")],
+    metrics: Annotated[str, typer.Option(help="strict, gtool, gnn4plan or taskbench.")] = "strict",
+    as_json: AsJson = False,
+) -> None:
+    """Measure one planner on one suite."""
+    with _session() as settings:
+        from tasks.evaluation import CONVENTIONS, evaluate_one
+
+        if metrics not in CONVENTIONS:
+            _fail(f"expected --metrics {', '.join(CONVENTIONS)}, got {metrics!r}.", code=2)
+        result = evaluate_one(settings, planner, suite, metrics)  # type: ignore[arg-type]
+        _print(result, as_json, show.evaluation)
+
+
+@app.command()
+def regress(as_json: AsJson = False) -> None:
+    """Measure champion, challenger and baselines on every suite, and decide."""
+    with _session():
+        from flows.run_regressions import run_regressions
+
+        report = run_regressions()
+        _print(report, as_json, show.report)
+    if report["decision"] != "promote":
+        raise typer.Exit(NOT_PROMOTED)
+
+
+@app.command()
+def promote(
+    version: Annotated[str, typer.Argument(metavar="V", help="Number of a registered version.")],
+    force: Annotated[bool, typer.Option(help="Whatever the gate says.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a version champion when the gate agrees."""
+    with _session() as settings:
+        from tasks.promotion import promote_version
+
+        result = promote_version(settings, version, force=force)
+        _print(result, as_json, show.promotion)
+    if not result["promoted"] and result["report"]:
+        raise typer.Exit(NOT_PROMOTED)
+
+
+@app.command()
+def demote(as_json: AsJson = False) -> None:
+    """Give the champion's place back to the one before it."""
+    with _session() as settings:
+        from tasks.promotion import demote as run
+
+        _print(run(settings), as_json, show.record)
+
+
+@app.command()
+def plan(
+    request: Annotated[str, typer.Argument(help="What the user asks.")],
+    planner: Annotated[
+        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")
+    ] = "gtool",
+    top: Annotated[int, typer.Option(min=1, max=50, help="How many plans.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Ranked plans for a request."""
+    if not request.strip():
+        _fail("expected a request, got an empty text.", code=2)
+    with _session() as settings:
+        from tasks.planning import plan as run
+
+        _print(run(settings, request, planner=planner, top=top), as_json, show.plans)
+
+
+@app.command()
+def nightly(
+    train: Train = "auto",
+    refresh_suites: Annotated[
+        bool, typer.Option(help="New versions of suites that lack later held-out rows.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole line once: ingest, graph, training, regression, decision."""
+    train = _mode(train)
+    with _session():
+        from flows.nightly import nightly as run
+
+        started = time.monotonic()
+        result = run(train=train, refresh_suites=refresh_suites)  # type: ignore[arg-type]
+        result["seconds"] = round(time.monotonic() - started, 1)
+        _print(result, as_json, show.night)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Counts, versions, champion, last report."""
+    with _session() as settings:
+        from tasks.status import status as run
+
+        _print(run(settings), as_json, show.status)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,20 @@
+"""The planning regression. Needs suites and a trained planner; leaves a report with a decision."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks import steps
+from tasks.settings import read_settings
+
+
+@flow(name="run_regressions")
+def run_regressions() -> dict[str, Any]:
+    """Measure champion, challenger and baselines on every suite and decide."""
+    settings = read_settings()
+    steps.freeze_suites(settings)
+    return steps.run_regressions(settings)
+
+
+if __name__ == "__main__":
+    run_regressions()

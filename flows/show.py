@@ -1,0 +1,360 @@
+"""What a person sees: tables and sentences on standard output, from the same objects as ``--json``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_METRICS = (("n_f1", "n-F1"), ("l_f1", "l-F1"), ("ned", "NED"), ("exact", "exact"))
+
+
+def _out() -> Console:
+    return Console(width=None, highlight=False)
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="")
+    cells = [[_cell(value) for value in row] for row in rows]
+    for i, column in enumerate(columns):
+        numeric = bool(cells) and all(_is_number(row[i]) for row in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    _out().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "").replace("-", "").replace("%", "").isdigit() or text == "-"
+
+
+def _say(text: str) -> None:
+    _out().print(Text(text))
+
+
+def record(value: Mapping[str, Any]) -> None:
+    """Any flat object, a line a field."""
+    for name, item in value.items():
+        _say(f"{name}: {_cell(item)}")
+
+
+def ingest(value: Mapping[str, Any]) -> None:
+    """Files read, with counts."""
+    read = [f for f in value["files"] if not f.get("skipped")]
+    _table(
+        "Read",
+        ("file", "source", "format", "trajectories", "new", "updated", "duplicate", "calls",
+         "tools", "quarantined"),
+        [
+            (
+                f["path"].rsplit("/", 1)[-1], f["source"], f["format"], f["trajectories"]["read"],
+                f["trajectories"]["new"], f["trajectories"]["updated"],
+                f["trajectories"]["duplicate"], f["calls"]["read"], f["tools"]["read"],
+                f["quarantined"],
+            )
+            for f in read
+        ],
+    )  # fmt: skip
+    for file in value["files"]:
+        if file.get("skipped"):
+            _say(f"skipped {file['path'].rsplit('/', 1)[-1]}: {file['skipped']}")
+        elif file["losses"]:
+            _say(f"{file['format']} files carry no {', '.join(file['losses'])}")
+
+
+def quarantine(value: Mapping[str, Any]) -> None:
+    """Quarantined records."""
+    _table(
+        "Quarantine",
+        ("id", "source", "place", "format", "reason"),
+        [
+            (r["id"], r["source"], r["place"], r["format"], r["reason"])
+            for r in value["quarantined"]
+        ],
+    )
+
+
+def sync(value: Mapping[str, Any]) -> None:
+    """What a catalogue sync changed."""
+    _say(f"added {len(value['added'])}, removed {len(value['removed'])}")
+    for kind, names in value["changed"].items():
+        _say(f"changed {kind}: {_some(names)}")
+    for old, new in value["renamed"]:
+        _say(f"{old} has the contract of {new}: perhaps a rename")
+
+
+def tools(value: Mapping[str, Any]) -> None:
+    """The catalogue."""
+    _table(
+        "Tools",
+        ("tool", "status", "calls", "failed", "nearest listed"),
+        [
+            (
+                f"{t['namespace']}/{t['name']}",
+                t["status"],
+                t["calls"],
+                t["failed"],
+                t.get("nearest"),
+            )
+            for t in value["tools"]
+        ],
+    )
+
+
+def graph(value: Mapping[str, Any]) -> None:
+    """A graph version in one line."""
+    news = "new version" if value["new"] else "nothing changed, same version"
+    _say(f"{news} {value['version'][:12]}: {value['nodes']} tools, {value['edges']} edges")
+
+
+def graphs(value: Mapping[str, Any]) -> None:
+    """All versions."""
+    _table(
+        "Graph versions",
+        ("version", "parent", "tools", "edges", "trajectories", "built at (UTC)"),
+        [
+            (
+                v["version"][:12], v["parent"] and v["parent"][:12], v["nodes"], v["edges"],
+                v["mark"]["trajectories"], v["built_at"],
+            )
+            for v in value["versions"]
+        ],
+    )  # fmt: skip
+
+
+def graph_details(value: Mapping[str, Any]) -> None:
+    """One version in numbers."""
+    graph({**value, "new": True})
+    _table(
+        "Evidence",
+        ("kind", "outcome", "held out", "tool pairs", "times seen"),
+        [
+            (
+                e["kind"],
+                e["outcome"],
+                "yes" if e["is_held_out"] else "no",
+                e["pairs"],
+                e["num_seen"],
+            )
+            for e in value["evidence"]
+        ],
+    )
+    _table(
+        "Strongest edges of the learning graph",
+        ("from", "to", "kind", "seen"),
+        [(e["source"], e["target"], e["kind"], e["num_seen"]) for e in value["strongest"]],
+    )
+    for source, count in value["declared_edges"].items():
+        _say(f"{source} declares {count} edges; they stay out of learning")
+    if value["unlisted"]:
+        names = [f"{t['name']} (nearest: {', '.join(t['nearest'][:1])})" for t in value["unlisted"]]
+        _say(f"called but in no catalogue: {_some(names)}")
+
+
+def diff(value: Mapping[str, Any]) -> None:
+    """What changed between two versions."""
+    tools, edges = value["tools"], value["edges"]
+    _say(
+        f"tools: {len(tools['added'])} added, {len(tools['removed'])} removed, "
+        f"{len(tools['changed'])} changed"
+    )
+    for kind in ("added", "removed", "changed"):
+        if tools[kind]:
+            _say(f"  {kind}: {_some(tools[kind])}")
+    _say(
+        f"edges: {len(edges['added'])} added, {len(edges['removed'])} removed, "
+        f"{len(edges['strengthened'])} strengthened, {len(edges['weakened'])} weakened"
+    )
+    for kind in ("added", "removed"):
+        if edges[kind]:
+            _say(f"  {kind}: {_some([f'{e[0]} -> {e[1]}' for e in edges[kind]])}")
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "none"
+
+
+def suites(value: Mapping[str, Any]) -> None:
+    """Suites and what they lack."""
+    _table(
+        "Suites",
+        ("suite", "version", "requests", "later held-out rows"),
+        [(s["suite"], s["version"], s["rows"], s["waiting"]) for s in value["suites"]],
+    )
+
+
+def suite(value: Mapping[str, Any]) -> None:
+    """One suite."""
+    _table(
+        f"{value['suite']} version {value['version']}",
+        ("request", "gold plan"),
+        [(r["request"][:100], [t.split("/", 1)[1] for t in r["tools"]]) for r in value["requests"]],
+    )
+
+
+def trained(value: Mapping[str, Any]) -> None:
+    """Whether a training ran, and why."""
+    if value["trained"]:
+        _say(
+            f"trained version {value['version']} in {value['seconds']:.0f} s: {value['train_reason']}"
+        )
+    else:
+        _say(f"not trained: {value['train_reason']}")
+
+
+def evaluation(value: Mapping[str, Any]) -> None:
+    """One planner on one suite."""
+    _table(
+        f"{value['planner']} on {value['suite']}, {value['n']} requests, {value['convention']}",
+        ("metric", "mean", "interval"),
+        [
+            (label, value[name], "{:.3f} to {:.3f}".format(*value["ci"][name]))
+            for name, label in _METRICS
+        ],
+    )
+    took = value["ms_per_request"]
+    if took:
+        _say(f"one request: {took['p50']:.1f} ms in the middle, {took['p95']:.1f} ms at 95 %")
+
+
+def planners(title: str, by_planner: Mapping[str, Mapping[str, float]]) -> None:
+    """Planners side by side."""
+    _table(
+        title,
+        ("planner", *(label for _, label in _METRICS)),
+        [(name, *(scores[key] for key, _ in _METRICS)) for name, scores in by_planner.items()],
+    )
+
+
+def report(value: Mapping[str, Any]) -> None:
+    """A regression report."""
+    for name, by_planner in value["suites"].items():
+        mark = ", decides" if name == value["suite"] else ""
+        count = value.get("requests", {}).get(name)
+        planners(f"{name}{f', {count} requests' if count else ''}{mark}", by_planner)
+    _say("n-F1, l-F1, exact: higher is better. NED: lower is better.")
+    decision(value)
+
+
+def decision(value: Mapping[str, Any]) -> None:
+    """The verdict with its reasons."""
+    _say(f"Decision: {value['decision']}")
+    for reason in value["reasons"]:
+        _say(f"  - {reason}")
+
+
+def promotion(value: Mapping[str, Any]) -> None:
+    """What happened to the champion."""
+    if value.get("report"):
+        decision(value["report"])
+    if value["promoted"]:
+        _say(f"version {value['champion']} is champion (before: {value['previous'] or 'none'})")
+    else:
+        _say(f"champion stays: {value['champion'] or 'none'}")
+
+
+def plans(value: Mapping[str, Any]) -> None:
+    """Ranked plans."""
+    _table(
+        "Plans",
+        ("rank", "tools", "links", "score"),
+        [
+            (
+                rank,
+                " -> ".join(p["tools"]),
+                "; ".join(f"{p['tools'][s]} -> {p['tools'][t]}" for s, t in p["links"]),
+                p["score"],
+            )
+            for rank, p in enumerate(value["plans"], start=1)
+        ],
+    )
+    model = f"model version {value['model_version']}, " if value["model_version"] else ""
+    _say(f"{model}graph {value['graph_version'][:12]}; {value['ms']['plan']:.0f} ms")
+
+
+def night(value: Mapping[str, Any]) -> None:
+    """What one night did."""
+    if value["ingested"]:
+        rows = value["ingested"]["totals"]["trajectories"]
+        tools = value["ingested"]["totals"]["tools"]
+        _say(
+            f"ingest: {rows['read']} trajectories read, {rows['new']} new, {rows['duplicate']} "
+            f"known; {tools['new']} new tools"
+        )
+    graph(value["graph"])
+    if value["diff"]:
+        diff(value["diff"])
+    for made in value["suites"]:
+        _say(f"suite {made['suite']} version {made['version']}: {made['rows']} requests frozen")
+    trained(value)
+    report(value["report"])
+    promotion({**value["promotion"], "report": None})
+
+
+def status(value: Mapping[str, Any]) -> None:
+    """Where things stand."""
+    version = value["graph"]["version"]
+    _say(
+        f"{value['trajectories']} trajectories, {value['calls']} calls, {value['tools']} tools, "
+        f"{value['quarantined']} quarantined"
+    )
+    if version:
+        _say(
+            f"graph {version[:12]}: {value['graph']['nodes']} tools, {value['graph']['edges']} edges"
+        )
+    else:
+        _say("no graph version yet: run toolatlas nightly")
+    models = value["models"]
+    _say(f"champion: {models['champion'] or 'none'}, challenger: {models['challenger'] or 'none'}")
+    if value["last_report"]:
+        report(value["last_report"])
+
+
+def demo(value: Mapping[str, Any]) -> None:
+    """Both nights, the planners, the decision, and what to try next."""
+    rows = []
+    for number, made in enumerate(value["nights"], start=1):
+        total = made["ingested"]["totals"]
+        changed = made["diff"]
+        rows.append(
+            (
+                f"night {number}",
+                total["trajectories"]["new"],
+                total["tools"]["new"],
+                made["graph"]["version"][:12],
+                "unchanged"
+                if changed is None
+                else f"+{len(changed['tools']['added'])} tools, +{len(changed['edges']['added'])} edges",
+                f"version {made['version']}, {made['seconds']:.0f} s" if made["trained"] else "no",
+                made["decision"],
+                made["promotion"]["champion"],
+            )
+        )
+    _table(
+        "Two nights on ComplexFuncBench and NESTFUL",
+        ("", "new trajectories", "new tools", "graph", "graph diff", "trained", "decision",
+         "champion"),
+        rows,
+    )  # fmt: skip
+    last = value["nights"][-1]
+    if not any(made["trained"] or made["diff"] for made in value["nights"]):
+        _say(
+            "Nothing new: no new rows, the same graph version, no training. The last report stands."
+        )
+    report(last["report"])
+    promotion({**last["promotion"], "report": None})
+    _say(f"\nTook {value['seconds']:.0f} s. Next:")
+    for command in value["next"]:
+        _say(f"  {command}")

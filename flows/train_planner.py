@@ -1,0 +1,21 @@
+"""One GTool training. Needs a graph version; leaves an MLflow run and a registered challenger."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks import steps
+from tasks.settings import read_settings
+from tasks.training import TrainMode
+
+
+@flow(name="train_planner")
+def train_planner(mode: TrainMode = "auto") -> dict[str, Any]:
+    """Train on the latest graph version when something changed, or always, or never."""
+    settings = read_settings()
+    steps.freeze_suites(settings)
+    return steps.train_planner(settings, mode)
+
+
+if __name__ == "__main__":
+    train_planner()

@@ -1,0 +1,23 @@
+"""What can go wrong between the cores and the outside world.
+
+TaskError
+├── NoChampion       planning was asked of a champion that does not exist
+├── UnknownModel     no registered model version of that number
+└── UnknownPlanner   no planner of that name
+"""
+
+
+class TaskError(Exception):
+    """Base of every error of this package; catch it to catch them all."""
+
+
+class NoChampion(TaskError):
+    """Planning was asked of a champion that does not exist."""
+
+
+class UnknownModel(TaskError):
+    """No registered model version of that number."""
+
+
+class UnknownPlanner(TaskError):
+    """No planner of that name."""

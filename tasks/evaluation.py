@@ -1,0 +1,267 @@
+"""Planners measured on suites: one planner on demand, all of them in a regression report."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, get_args
+
+from models.errors import NotEnoughData
+from models.evaluation import PlannerResult, evaluate
+from models.gate import Candidate, Decision, GatePolicy, decide_promotion
+from models.metrics import Convention
+from models.text import SentenceEmbedder
+from models.types import Example, Planner
+from tasks.embedding import shared_embedder
+from tasks.graphs import find, learning_data, load_graph, load_suites
+from tasks.planning import get_planner, load_version, make_baselines
+from tasks.registry import Registry
+from tasks.settings import Settings, code_version
+from warehouse.connection import open_warehouse
+from warehouse.identity import digest
+from warehouse.reports import note_alias, read_report, store_report
+from warehouse.suites import Suite
+
+log = logging.getLogger("toolatlas")
+
+CONVENTIONS: tuple[str, ...] = get_args(Convention)
+_SHOWN = ("n_f1", "l_f1", "l_f1_adjacent", "ned", "exact")
+_TIMED = 50
+
+
+def evaluate_one(
+    settings: Settings, planner: str, suite: str, convention: Convention = "strict"
+) -> dict[str, Any]:
+    """Metrics of one planner on one suite, with intervals and the time a lone request takes."""
+    found, rows = next(iter(load_suites(settings, (suite,)).items()))
+    embed = SentenceEmbedder(settings.text_encoder)
+    chosen, graph_version, model_version = get_planner(settings, planner, embed)
+    result = evaluate(
+        chosen,
+        rows,
+        convention,
+        known_tools=load_graph(settings, find(settings).version).keys,
+        time_requests=min(_TIMED, len(rows)),
+        resamples=settings.resamples,
+        confidence=settings.confidence,
+        seed=settings.seed,
+    )
+    return {
+        **result.to_json(),
+        "planner": planner,
+        "suite": found.name,
+        "suite_version": found.version,
+        "graph_version": graph_version,
+        "model_version": model_version,
+    }
+
+
+def notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | None]:
+    """The registry's aliases; a change that somebody else made is written into the history."""
+    aliases = registry.aliases()
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        for alias, number in aliases.items():
+            if note_alias(con, alias, number, "registry", "found changed in MLflow"):
+                log.info("%s is now version %s, changed in MLflow", alias, number)
+    return aliases
+
+
+def regress(
+    settings: Settings,
+    *,
+    challenger: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Champion, challenger and baselines on every suite, and the gate's decision.
+
+    The same comparison is made once: its report is kept and comes back.
+
+    Args:
+        settings: Policy, primary suite and where everything lies.
+        challenger: A version number in place of the one under the alias.
+        progress: Told each planner and suite before it is measured.
+
+    Raises:
+        NotEnoughData: There is no suite yet.
+    """
+    registry = Registry(settings)
+    aliases = notice_aliases(settings, registry)
+    challenger = challenger or aliases["challenger"]
+    champion = aliases["champion"]
+    if challenger == champion:
+        challenger = None
+    suites = load_suites(settings)
+    if not suites:
+        raise NotEnoughData(
+            "expected a suite to measure planners on, there is none: a source needs at least "
+            f"{settings.min_suite_rows} held-out trajectories (setting min_suite_rows); "
+            "ingest more and run toolatlas nightly."
+        )
+    primary = primary_suite(settings, suites)
+    graph = find(settings)
+    policy = _policy(settings)
+    report_id = digest(
+        sorted((suite.name, suite.content_id) for suite in suites),
+        [graph.version, champion, challenger, primary, asdict(policy), settings.text_encoder],
+        code_version(),
+    )[:16]
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        known = read_report(con, report_id)
+    if known:
+        log.info("report %s stands: nothing changed since it was made", report_id)
+        return {**known, "new": False}
+    planners = _contenders(settings, registry, champion, challenger)
+    results = _measure(planners, suites, settings, progress)
+    decision = _decide(results, champion, challenger, primary, policy)
+    report = {
+        "id": report_id,
+        **_json(decision),
+        "suite": primary,
+        "metrics": results_json(results)[primary],
+        "suites": results_json(results),
+        "intervals": {
+            suite: {name: result.to_json()["ci"] for name, result in by_planner.items()}
+            for suite, by_planner in results.items()
+        },
+        "requests": {suite.name: len(rows) for suite, rows in suites.items()},
+        "suite_versions": {suite.name: suite.version for suite in suites},
+        "champion": champion,
+        "challenger": challenger,
+        "graph_version": graph.version,
+        "code_version": code_version(),
+        "policy": asdict(policy),
+    }
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        store_report(con, report)
+    _log_to_mlflow(registry, report, challenger or champion)
+    return {**report, "new": True}
+
+
+def primary_suite(settings: Settings, suites: dict[Suite, list[Example]]) -> str:
+    """The suite of the setting, or the largest.
+
+    Raises:
+        NotEnoughData: The setting names a suite that does not exist.
+    """
+    names = [suite.name for suite in suites]
+    if settings.primary_suite is None:
+        return names[0]
+    if settings.primary_suite not in names:
+        raise NotEnoughData(
+            f"expected the setting primary_suite to name one of {', '.join(names)}, "
+            f"got {settings.primary_suite!r}."
+        )
+    return settings.primary_suite
+
+
+def _policy(settings: Settings) -> GatePolicy:
+    return GatePolicy(
+        margin=settings.margin,
+        minimum_gain=settings.min_gain,
+        confidence=settings.confidence,
+        resamples=settings.resamples,
+        seed=settings.seed,
+    )
+
+
+def _contenders(
+    settings: Settings, registry: Registry, champion: str | None, challenger: str | None
+) -> dict[str, Planner]:
+    """Planners by their name in the report: ``gtool`` is the version under test."""
+    data = learning_data(settings)
+    graph = load_graph(settings, data.graph.version)
+    embed = shared_embedder(settings)
+    planners: dict[str, Planner] = {}
+    subject = challenger or champion
+    if subject:
+        planners["gtool"] = load_version(registry, subject, embed, graph)
+    if champion and challenger:
+        planners["gtool-champion"] = load_version(registry, champion, embed, graph)
+    return planners | make_baselines(graph, data.examples, embed)
+
+
+def _measure(
+    planners: dict[str, Planner],
+    suites: dict[Suite, list[Example]],
+    settings: Settings,
+    progress: Callable[[str], None] | None,
+) -> dict[str, dict[str, PlannerResult]]:
+    results: dict[str, dict[str, PlannerResult]] = {}
+    for suite, rows in suites.items():
+        results[suite.name] = {}
+        for name, planner in planners.items():
+            if progress:
+                progress(f"{name} on {suite.name}, {len(rows)} requests")
+            results[suite.name][name] = evaluate(
+                planner,
+                rows,
+                resamples=settings.resamples,
+                confidence=settings.confidence,
+                seed=settings.seed,
+            )
+    return results
+
+
+def results_json(
+    results: dict[str, dict[str, PlannerResult]],
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Suite to planner to metrics."""
+    return {
+        suite: {
+            name: {metric: result.metrics[metric] for metric in _SHOWN}
+            for name, result in by_planner.items()
+        }
+        for suite, by_planner in results.items()
+    }
+
+
+def _decide(
+    results: dict[str, dict[str, PlannerResult]],
+    champion: str | None,
+    challenger: str | None,
+    primary: str,
+    policy: GatePolicy,
+) -> Decision:
+    def candidate(planner: str, name: str) -> Candidate:
+        return Candidate(name, {suite: by[planner].scores for suite, by in results.items()})
+
+    subject = challenger or champion
+    if subject is None:
+        return Decision("inconclusive", ("No planner was trained yet.",), primary, ())
+    if challenger is None:
+        told = f"gtool {champion} stays champion: there is no challenger to compare it with."
+        return Decision("keep", (told,), primary, ())
+    baselines = [candidate(name, name) for name in results[primary] if "gtool" not in name]
+    return decide_promotion(
+        candidate("gtool", f"gtool {challenger}"),
+        candidate("gtool-champion", f"gtool {champion}") if champion else None,
+        baselines,
+        policy,
+        primary=primary,
+    )
+
+
+def _json(decision: Decision) -> dict[str, Any]:
+    return decision.to_json()
+
+
+def _log_to_mlflow(registry: Registry, report: dict[str, Any], number: str | None) -> None:
+    """The report beside the model it is about."""
+    if number is None:
+        return
+    version = registry.version(number)
+    metrics = {
+        f"{suite}/{metric}": by_planner["gtool"][metric]
+        for suite, by_planner in report["suites"].items()
+        for metric in _SHOWN
+    }
+    registry.log_summary(str(version.run_id), metrics)
+    registry.log_report(str(version.run_id), report, report["id"])
+    registry.tag_version(
+        number,
+        {
+            "suite": report["suite"],
+            "report": report["id"],
+            "decision": report["decision"],
+            "reason": report["reasons"][0][:500],
+        },
+    )

@@ -1,0 +1,117 @@
+"""Deliveries into the warehouse: find the files, store them one by one, report."""
+
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.settings import Settings
+from warehouse.connection import open_warehouse
+from warehouse.errors import UnreadableInput
+from warehouse.ingest import FileReport, find_files, ingest_file, totals_of
+from warehouse.quarantine import retry_quarantine
+
+log = logging.getLogger("toolatlas")
+
+
+def ingest(
+    settings: Settings,
+    paths: Sequence[str],
+    *,
+    format: str = "auto",
+    source: str | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> dict[str, Any]:
+    """Read files, folders, globs or standard input (``-``) into the warehouse.
+
+    Args:
+        settings: Where the warehouse is.
+        paths: What to read, in this order.
+        format: A format's name, or ``auto``.
+        source: Name of the source; default: the folder's or the file's name.
+        progress: Told the file and the trajectories read so far, after each batch.
+
+    Returns:
+        ``files`` and ``totals`` as in ``ingest --json``, and ``refused``: sentences about what was
+        named but could not be read.
+
+    Raises:
+        UnreadableInput: A path does not exist, or nothing in a folder could be read.
+    """
+    with tempfile.TemporaryDirectory() as spool:
+        files = _with_stdin(paths, Path(spool))
+        with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+            delivery = con.execute("select nextval('delivery_number')").fetchall()[0][0]
+        reports: list[FileReport] = []
+        refused: list[str] = []
+        for path, name, was_named, shown in files:
+            with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+                report = ingest_file(
+                    con,
+                    path,
+                    source=source or name,
+                    delivery=delivery,
+                    format=format,
+                    name=shown,
+                    progress=progress,
+                )
+            reports.append(report)
+            if report.skipped and was_named:
+                refused.append(f"{shown}: {report.skipped}.")
+            _tell(report)
+    if all(report.skipped for report in reports) and not refused:
+        refused = [f"{report.path}: {report.skipped}." for report in reports[:3]]
+        more = f" and {len(reports) - 3} more" if len(reports) > 3 else ""
+        refused.append(f"None of {len(reports)} files could be read{more}.")
+    return {
+        "files": [report.to_json() for report in reports],
+        "totals": totals_of(reports),
+        "refused": refused,
+    }
+
+
+def _with_stdin(paths: Sequence[str], spool: Path) -> list[tuple[Path, str, bool, str]]:
+    """(file, source name, named itself, name to show), standard input spooled to a file."""
+    found: list[tuple[Path, str, bool, str]] = []
+    for text in paths:
+        if text == "-":
+            target = spool / "stdin"
+            with target.open("wb") as out:
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            found.append((target, "stdin", True, "-"))
+        else:
+            found += [(path, name, named, str(path)) for path, name, named in find_files([text])]
+    if not found:
+        raise UnreadableInput("expected at least one file, folder, glob or -, got none.")
+    return found
+
+
+def _tell(report: FileReport) -> None:
+    if report.skipped:
+        log.info("%s: skipped, %s", report.path, report.skipped)
+        return
+    rows, tools = report.counts["trajectories"], report.counts["tools"]
+    log.info(
+        "%s: %s, %d trajectories read (%d new, %d updated, %d duplicate, %d quarantined), "
+        "%d tools (%d new)",
+        report.path,
+        report.format,
+        rows["read"],
+        rows["new"],
+        rows["updated"],
+        rows["duplicate"],
+        rows["quarantined"],
+        tools["read"],
+        tools["new"],
+    )
+
+
+def retry(settings: Settings) -> dict[str, Any]:
+    """Read every quarantined record again; what is usable now is stored and leaves quarantine."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        stored, left = retry_quarantine(con)
+    log.info("quarantine: %d records stored, %d left", stored, left)
+    return {"stored": stored, "left": left}

@@ -1,0 +1,119 @@
+"""Planners by name, and plans as users read them."""
+
+from time import perf_counter
+from typing import Any
+
+import torch
+from models.checkpoint import load_planner
+
+from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
+from models.graph import dataflow_namespaces
+from models.types import Embedder, Example, Plan, Planner, ToolGraph
+from tasks.errors import NoChampion, UnknownPlanner
+from tasks.graphs import find, learning_data, load_graph
+from tasks.registry import Registry
+from tasks.settings import Settings
+
+BASELINES = ("retrieval", "nearest", "popularity")
+PLANNERS = ("gtool", "gtool-graph", *BASELINES)
+
+
+def make_baselines(
+    graph: ToolGraph, examples: list[Example], embed: Embedder
+) -> dict[str, Planner]:
+    """Every baseline on one graph and the same rows that training saw."""
+    namespaces = dataflow_namespaces(graph)
+    return {
+        kind.name: kind(graph, examples, embed, dataflow_namespaces=namespaces)
+        for kind in (RetrievalPlanner, NearestPlanner)
+    } | {"popularity": PopularityPlanner(graph, examples, dataflow_namespaces=namespaces)}
+
+
+def load_version(
+    registry: Registry, number: str, embed: Embedder, graph: ToolGraph | None = None
+) -> Planner:
+    """A registered planner; with ``graph`` it offers none of the tools that are gone from it."""
+    allowed = None if graph is None else frozenset(graph.keys)
+    return load_planner(registry.planner_folder(number), embed, allowed=allowed)
+
+
+def resolve_version(registry: Registry, name: str) -> str:
+    """The version number behind ``gtool``, ``gtool@7``, ``gtool@challenger``.
+
+    Raises:
+        NoChampion: The alias is not set.
+    """
+    _, _, wanted = name.partition("@")
+    wanted = wanted or "champion"
+    if wanted.isdigit():
+        return str(registry.version(wanted).version)
+    number = registry.aliases().get(wanted)
+    if number is None:
+        raise NoChampion(
+            f"expected a {wanted} of gtool-planner, there is none: run toolatlas nightly, or "
+            f"promote a version by hand, or plan with --planner nearest."
+        )
+    return number
+
+
+def plan(
+    settings: Settings, request: str, *, planner: str = "gtool", top: int = 3
+) -> dict[str, Any]:
+    """Ranked plans for a request, with the versions that made them and the time it took.
+
+    Returns:
+        ``plan --json``: ``graph_version``, ``model_version``, ``plans``, and ``ms`` with ``load``
+        (planner and text encoder, once) and ``plan`` (this request).
+    """
+    started = perf_counter()
+    chosen, graph_version, model_version = get_planner(settings, planner)
+    chosen.plan(["Load the text encoder."])
+    loaded = perf_counter()
+    plans = chosen.plan([request], top=top)[0]
+    ended = perf_counter()
+    return {
+        "graph_version": graph_version,
+        "model_version": model_version,
+        "plans": [plan_json(p) for p in plans],
+        "ms": {
+            "load": round((loaded - started) * 1000, 1),
+            "plan": round((ended - loaded) * 1000, 1),
+        },
+    }
+
+
+def get_planner(
+    settings: Settings, name: str, embed: Embedder | None = None
+) -> tuple[Planner, str, str | None]:
+    """A planner by name, with the graph version and the model version behind it.
+
+    Raises:
+        UnknownPlanner: No planner has that name.
+    """
+    from models.text import SentenceEmbedder
+
+    kind = name.partition("@")[0]
+    if kind not in PLANNERS:
+        raise UnknownPlanner(f"expected a planner out of {', '.join(PLANNERS)}, got {name!r}.")
+    torch.set_num_threads(settings.threads)
+    embed = embed or SentenceEmbedder(settings.text_encoder)
+    if kind in BASELINES:
+        data = learning_data(settings)
+        graph = load_graph(settings, data.graph.version)
+        return make_baselines(graph, data.examples, embed)[kind], graph.version, None
+    registry = Registry(settings)
+    number = resolve_version(registry, name)
+    tags = registry.version(number).tags
+    graph = load_graph(settings, find(settings).version)
+    return load_version(registry, number, embed, graph), tags["graph_version"], number
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """A plan as ``plan --json`` shows it: names, links by position, keys for exactness."""
+    return {
+        "tools": [key.split("/", 1)[1] for key in plan.tools],
+        "links": [list(link) for link in plan.links],
+        "score": plan.score,
+        "planner": plan.planner,
+        "keys": list(plan.tools),
+    }

@@ -1,0 +1,231 @@
+"""The one user of MLflow: runs, the registered model ``gtool-planner``, and its aliases.
+
+A training is found again by its fingerprint, so that a killed one goes on in its own run and a
+finished one is never registered twice.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+from filelock import FileLock
+from mlflow.entities import Metric, Run
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.models import infer_signature
+
+from tasks.errors import UnknownModel
+from tasks.settings import Settings
+
+MODEL = "gtool-planner"
+EXPERIMENT = "toolatlas"
+ALIASES = ("champion", "challenger")
+
+_HERE = Path(__file__).resolve().parent
+
+
+class Registry:
+    """MLflow as Toolatlas uses it, for one home."""
+
+    def __init__(self, settings: Settings):
+        """Connect; makes the SQLite store and the experiment on first use."""
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        if settings.tracking_uri.startswith("file:"):
+            raise ValueError(
+                f"expected mlflow_uri to be a server or sqlite:///..., got {settings.tracking_uri}: "
+                "MLflow's file store is in maintenance mode and cannot hold a model registry."
+            )
+        settings.home.mkdir(parents=True, exist_ok=True)
+        mlflow.set_tracking_uri(settings.tracking_uri)
+        self._client = mlflow.MlflowClient(settings.tracking_uri)
+        # Two first users at once would both create the schema, and one would die.
+        with FileLock(settings.home / "mlflow.lock"):
+            self.experiment_id = self._experiment(settings)
+            with contextlib.suppress(MlflowException):
+                if not self._client.search_registered_models(f"name = '{MODEL}'"):
+                    self._client.create_registered_model(
+                        MODEL,
+                        description="GTool planners of Toolatlas: request in, ranked plans out.",
+                    )
+
+    def _experiment(self, settings: Settings) -> str:
+        found = self._client.get_experiment_by_name(EXPERIMENT)
+        if found is not None:
+            return str(found.experiment_id)
+        artifacts = settings.home / "mlartifacts"
+        local = settings.mlflow_uri is None
+        return str(
+            self._client.create_experiment(
+                EXPERIMENT, artifact_location=artifacts.as_uri() if local else None
+            )
+        )
+
+    # --- aliases ---------------------------------------------------------------------------------
+
+    def aliases(self) -> dict[str, str | None]:
+        """Version numbers of ``champion`` and ``challenger``, None where unset."""
+        return {alias: self._alias(alias) for alias in ALIASES}
+
+    def _alias(self, alias: str) -> str | None:
+        try:
+            return str(self._client.get_model_version_by_alias(MODEL, alias).version)
+        except MlflowException:
+            return None
+
+    def set_alias(self, alias: str, version: str) -> None:
+        """Point an alias at a version."""
+        self.version(version)
+        self._client.set_registered_model_alias(MODEL, alias, version)
+
+    def drop_alias(self, alias: str) -> None:
+        """Take an alias away; fine when it is not set."""
+        with contextlib.suppress(MlflowException):
+            self._client.delete_registered_model_alias(MODEL, alias)
+
+    # --- versions --------------------------------------------------------------------------------
+
+    def version(self, number: str) -> ModelVersion:
+        """One registered version.
+
+        Raises:
+            UnknownModel: There is none of that number.
+        """
+        try:
+            return self._client.get_model_version(MODEL, number)
+        except MlflowException as error:
+            known = sorted((v.version for v in self._versions()), key=int)
+            raise UnknownModel(
+                f"expected the number of a version of {MODEL}, got {number!r}; there are: "
+                f"{', '.join(known) or 'none yet, run toolatlas train'}."
+            ) from error
+
+    def _versions(self, filter_string: str = "") -> list[ModelVersion]:
+        query = f"name = '{MODEL}'" + filter_string
+        return list(self._client.search_model_versions(query, max_results=1000))
+
+    def trained(self, fingerprint: str) -> str | None:
+        """The version that came of the training with this fingerprint."""
+        for version in self._versions():
+            if version.tags.get("fingerprint") == fingerprint:
+                return str(version.version)
+        return None
+
+    def latest(self) -> ModelVersion | None:
+        """The version registered last."""
+        return max(self._versions(), key=lambda v: int(v.version), default=None)
+
+    def planner_folder(self, number: str) -> Path:
+        """The stored planner of a version as a local folder."""
+        root = mlflow.artifacts.download_artifacts(
+            artifact_uri=f"models:/{MODEL}/{self.version(number).version}"
+        )
+        return Path(root) / "artifacts" / "planner"
+
+    def tag_version(self, number: str, tags: Mapping[str, str]) -> None:
+        """Write tags on a version."""
+        for key, value in tags.items():
+            self._client.set_model_version_tag(MODEL, number, key, value)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def open_run(
+        self, fingerprint: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]
+    ) -> str:
+        """The run of a training: a new one, or the one that a killed training left running."""
+        for run in self._unfinished():
+            if run.data.tags.get("fingerprint") == fingerprint:
+                return str(run.info.run_id)
+        run = self._client.create_run(
+            self.experiment_id, run_name=name, tags={**tags, "fingerprint": fingerprint}
+        )
+        run_id = str(run.info.run_id)
+        for key, value in params.items():
+            self._client.log_param(run_id, key, value)
+        return run_id
+
+    def close_abandoned(self, fingerprint: str) -> None:
+        """Mark runs that a killed training of other data left running."""
+        for run in self._unfinished():
+            if run.data.tags.get("fingerprint") not in (None, fingerprint):
+                self._client.set_terminated(run.info.run_id, status="KILLED")
+
+    def _unfinished(self) -> list[Run]:
+        return list(self._client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'"))
+
+    def log_epoch(self, run_id: str, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Metrics of one epoch."""
+        import time
+
+        now = int(time.time() * 1000)
+        self._client.log_batch(
+            run_id, [Metric(key, float(value), now, epoch) for key, value in metrics.items()]
+        )
+
+    def log_summary(self, run_id: str, metrics: Mapping[str, float], **tags: str) -> None:
+        """Metrics and tags of the whole run."""
+        self.log_epoch(run_id, 0, metrics)
+        for key, value in tags.items():
+            self._client.set_tag(run_id, key, value)
+
+    def log_report(self, run_id: str, report: Mapping[str, Any], name: str) -> None:
+        """A regression report as an artifact of the run."""
+        self._client.log_dict(run_id, dict(report), f"reports/{name}.json")
+
+    def register(self, run_id: str, folder: Path, tags: Mapping[str, str]) -> str:
+        """Log the planner in ``folder`` to the run and register it; the new version's number.
+
+        The version carries its tags from the moment it exists, fingerprint included.
+        """
+        example = pd.DataFrame({"request": ["Find a hotel in Oslo and book it for two nights."]})
+        answer = pd.DataFrame({"plans": ["[]"]})
+        with _at_run(run_id), _quiet():
+            info = mlflow.pyfunc.log_model(
+                name="planner",
+                python_model=str(_HERE / "planner_pyfunc.py"),
+                artifacts={"planner": str(folder)},
+                code_paths=[str(_HERE.parent / "models")],
+                pip_requirements=_requirements(),
+                signature=infer_signature(example, answer, params={"top": 1}),
+                input_example=None,
+            )
+            version = self._client.create_model_version(
+                MODEL, source=info.model_uri, run_id=run_id, tags=dict(tags), model_id=info.model_id
+            )
+        if info.signature is None:
+            raise UnknownModel(f"version {version.version} of {MODEL} was stored without signature")
+        return str(version.version)
+
+
+@contextlib.contextmanager
+def _at_run(run_id: str) -> Iterator[None]:
+    """Make a run the active one, and end it as finished, or as failed on an error."""
+    with mlflow.start_run(run_id=run_id):
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without MLflow's progress bars."""
+    before = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"]
+        else:
+            os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = before
+
+
+def _requirements() -> list[str]:
+    """What a serving environment needs, at the versions in use."""
+    from importlib.metadata import version
+
+    names = ("mlflow", "torch", "torch-geometric", "sentence-transformers", "safetensors", "polars")
+    return [f"{name}=={version(name).split('+')[0]}" for name in (*names, "jaxtyping", "pandas")]

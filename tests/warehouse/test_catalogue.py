@@ -1,0 +1,63 @@
+import pytest
+
+from tests.factories import tool, write_lines
+from warehouse.catalogue import list_tools, sync_catalogue
+from warehouse.errors import UnreadableInput
+
+
+def parameter(name, type="string", required=False, description=""):
+    return {"name": name, "type": type, "required": required, "description": description}
+
+
+def test_a_sync_says_what_came_went_and_changed(con, tmp_path):
+    old = [
+        tool("kept"),
+        tool("gone", "a contract of its own"),
+        tool("old_name", "renames me"),
+        tool("reworded", "old words"),
+        tool("wider", parameters=[parameter("q")]),
+        tool("stricter", parameters=[parameter("q")]),
+    ]
+    new = [
+        tool("kept"),
+        tool("new_name", "renames me"),
+        tool("reworded", "new words"),
+        tool("wider", parameters=[parameter("q"), parameter("limit", "integer")]),
+        tool("stricter", parameters=[parameter("q", required=True)]),
+    ]
+    first = sync_catalogue(con, write_lines(tmp_path / "a.jsonl", old), "s")
+    assert (len(first["added"]), first["removed"]) == (6, [])
+    second = sync_catalogue(con, write_lines(tmp_path / "b.jsonl", new), "s")
+    assert second == {
+        "added": ["new_name"],
+        "removed": ["gone", "old_name"],
+        "changed": {"parameters": ["wider"], "required": ["stricter"], "description": ["reworded"]},
+        "renamed": [["old_name", "new_name"]],
+    }
+    third = sync_catalogue(con, tmp_path / "b.jsonl", "s")
+    assert not any(third["added"] + third["removed"] + sum(third["changed"].values(), []))
+    assert {t["name"] for t in list_tools(con)} == {
+        "kept",
+        "new_name",
+        "reworded",
+        "wider",
+        "stricter",
+    }
+    back = sync_catalogue(con, tmp_path / "a.jsonl", "s")
+    assert back["added"] == ["gone", "old_name"]
+
+
+def test_a_file_without_tools_changes_nothing(con, tmp_path):
+    sync_catalogue(con, write_lines(tmp_path / "a.jsonl", [tool("a")]), "s")
+    for lines in ([], ["{broken", tool("b")], [{"request": "x", "id": 1}]):
+        with pytest.raises(UnreadableInput, match="nothing was changed"):
+            sync_catalogue(con, write_lines(tmp_path / "b.jsonl", lines), "s")
+    assert [t["name"] for t in list_tools(con)] == ["a"]
+
+
+def test_the_two_aws_catalogues_differ_as_counted(con, data):
+    sync_catalogue(con, data / "aws_operations_2022/tools.jsonl.gz", "aws")
+    result = sync_catalogue(con, data / "aws_operations/tools.jsonl.gz", "aws")
+    assert len(result["added"]) == 9416
+    assert len(result["removed"]) == 869
+    assert len(set(result["changed"]["parameters"]) | set(result["changed"]["required"])) >= 1584
