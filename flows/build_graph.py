@@ -1,4 +1,4 @@
-"""The tool graph of the present data. Leaves one immutable version, or none when nothing changed."""
+"""The tool graph of the present data. Leaves an immutable version, none when nothing changed."""
 
 from typing import Any
 

@@ -55,6 +55,8 @@ def _session(settings: Settings | None = None) -> Iterator[Settings]:
         prepare_environment(settings)
         _log_to_stderr()
         yield settings
+    except typer.Exit:
+        raise
     except ValidationError as error:
         for fault in error.errors():
             name = "_".join(str(part) for part in fault["loc"]).upper()

@@ -1,4 +1,4 @@
-"""What a person sees: tables and sentences on standard output, from the same objects as ``--json``."""
+"""What a person sees: tables and sentences on standard output, made of what ``--json`` prints."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -207,9 +207,8 @@ def suite(value: Mapping[str, Any]) -> None:
 def trained(value: Mapping[str, Any]) -> None:
     """Whether a training ran, and why."""
     if value["trained"]:
-        _say(
-            f"trained version {value['version']} in {value['seconds']:.0f} s: {value['train_reason']}"
-        )
+        took = f"trained version {value['version']} in {value['seconds']:.0f} s"
+        _say(f"{took}: {value['train_reason']}")
     else:
         _say(f"not trained: {value['train_reason']}")
 
@@ -311,9 +310,8 @@ def status(value: Mapping[str, Any]) -> None:
         f"{value['quarantined']} quarantined"
     )
     if version:
-        _say(
-            f"graph {version[:12]}: {value['graph']['nodes']} tools, {value['graph']['edges']} edges"
-        )
+        size = value["graph"]
+        _say(f"graph {version[:12]}: {size['nodes']} tools, {size['edges']} edges")
     else:
         _say("no graph version yet: run toolatlas nightly")
     models = value["models"]
@@ -322,21 +320,26 @@ def status(value: Mapping[str, Any]) -> None:
         report(value["last_report"])
 
 
+def _came(changed: Mapping[str, Any] | None) -> str:
+    """A graph diff in a table's cell."""
+    if changed is None:
+        return "unchanged"
+    tools, edges = changed["tools"]["added"], changed["edges"]["added"]
+    return f"+{len(tools)} tools, +{len(edges)} edges"
+
+
 def demo(value: Mapping[str, Any]) -> None:
     """Both nights, the planners, the decision, and what to try next."""
     rows = []
     for number, made in enumerate(value["nights"], start=1):
         total = made["ingested"]["totals"]
-        changed = made["diff"]
         rows.append(
             (
                 f"night {number}",
                 total["trajectories"]["new"],
                 total["tools"]["new"],
                 made["graph"]["version"][:12],
-                "unchanged"
-                if changed is None
-                else f"+{len(changed['tools']['added'])} tools, +{len(changed['edges']['added'])} edges",
+                _came(made["diff"]),
                 f"version {made['version']}, {made['seconds']:.0f} s" if made["trained"] else "no",
                 made["decision"],
                 made["promotion"]["champion"],

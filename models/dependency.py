@@ -6,7 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def mask_edges(num_edges: int, rho: float, generator: torch.Generator) -> Bool[Tensor, " num_edges"]:
+def mask_edges(
+    num_edges: int, rho: float, generator: torch.Generator
+) -> Bool[Tensor, " num_edges"]:
     """Which edges to hide in this step: each with probability ``rho``, independently."""
     return torch.rand(num_edges, generator=generator) < rho
 
@@ -34,7 +36,7 @@ def sample_negatives(
     """
     num_pairs = num_nodes * (num_nodes - 1)
     source, target = edge_index[:, edge_index[0] != edge_index[1]]
-    taken = (source * (num_nodes - 1) + target - (target > source).long()).unique()
+    taken = torch.unique(source * (num_nodes - 1) + target - (target > source).long())
     num_free = num_pairs - taken.numel()
     if count <= 0 or num_free <= 0:
         return edge_index.new_zeros((2, 0))
@@ -48,7 +50,7 @@ def sample_negatives(
         for _ in range(3):
             drawn = torch.randint(num_pairs, (2 * count,), generator=generator)
             codes = torch.cat([codes, drawn[~torch.isin(drawn, taken)]])
-            values, inverse = codes.unique(return_inverse=True)
+            values, inverse = torch.unique(codes, return_inverse=True)
             first = torch.full_like(values, codes.numel())
             first.scatter_reduce_(0, inverse, torch.arange(codes.numel()), reduce="amin")
             codes = codes[first.sort().values]

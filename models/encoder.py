@@ -1,6 +1,7 @@
 """The graph encoder of GTool: tool states once per graph, request states once per request."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -72,7 +73,7 @@ class GToolEncoder(nn.Module):
         sizes = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.convs = nn.ModuleList(
             TransformerConv(source, target // heads, heads=heads, edge_dim=edge_dim)
-            for source, target in zip(sizes[:-1], sizes[1:], strict=True)
+            for source, target in pairwise(sizes)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1])
         self.dropout = nn.Dropout(dropout)
@@ -107,6 +108,7 @@ class GToolEncoder(nn.Module):
         attention scores of a request by the same amount, which softmax takes out again.
         """
         for layer, conv in enumerate(self.convs):
+            assert isinstance(conv, TransformerConv)
             heads, channels = conv.heads, conv.out_channels
             query = conv.lin_query(r).view(-1, heads, channels)
             key = conv.lin_key(states[layer]).view(-1, heads, channels)

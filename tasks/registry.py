@@ -38,8 +38,8 @@ class Registry:
             logging.getLogger(name).setLevel(logging.ERROR)
         if settings.tracking_uri.startswith("file:"):
             raise ValueError(
-                f"expected mlflow_uri to be a server or sqlite:///..., got {settings.tracking_uri}: "
-                "MLflow's file store is in maintenance mode and cannot hold a model registry."
+                "expected mlflow_uri to be a server or sqlite:///..., got "
+                f"{settings.tracking_uri}: MLflow's file store is in maintenance mode and cannot hold a model registry."
             )
         settings.home.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(settings.tracking_uri)
@@ -99,7 +99,7 @@ class Registry:
         try:
             return self._client.get_model_version(MODEL, number)
         except MlflowException as error:
-            known = sorted((v.version for v in self._versions()), key=int)
+            known = sorted((str(v.version) for v in self._versions()), key=int)
             raise UnknownModel(
                 f"expected the number of a version of {MODEL}, got {number!r}; there are: "
                 f"{', '.join(known) or 'none yet, run toolatlas train'}."

@@ -114,15 +114,18 @@ def read_settings() -> Settings:
 def prepare_environment(settings: Settings) -> None:
     """Tell Prefect, MLflow and the hub client how to behave; what is set already stays.
 
-    Must run before the first import of prefect or mlflow.
+    Makes the home. Prefect's own lines stay off the console: a failing flow ends in one sentence
+    there, and in the run's log with all of them. Must run before the first import of prefect or mlflow.
     """
+    (settings.home / "prefect").mkdir(parents=True, exist_ok=True)
+    os.environ["TOOLATLAS_HOME"] = str(settings.home)
     for name, value in {
-        "TOOLATLAS_HOME": str(settings.home),
         "PREFECT_HOME": str(settings.home / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
-        "PREFECT_CLI_WRAP_LINES": "false",
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "toolatlas",
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "MLFLOW_TRACKING_URI": settings.tracking_uri,
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",

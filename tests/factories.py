@@ -40,3 +40,51 @@ def write_lines(path: Path, lines) -> Path:
         for line in lines:
             file.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
     return path
+
+
+CHORES = {
+    "find_flight": "Search for flights between two cities on a date",
+    "book_flight": "Book a flight that was found",
+    "find_hotel": "Search for hotels in a city",
+    "book_hotel": "Book a room in a hotel",
+    "get_weather": "Weather forecast of a city",
+    "send_mail": "Send an e-mail to a person",
+    "read_mail": "Read the newest e-mails",
+    "add_event": "Add an event to the calendar",
+    "list_events": "List the events in the calendar",
+    "translate": "Translate a text into another language",
+}
+"""Ten small tools with what they do."""
+
+_PLANS = {
+    ("find_flight", "book_flight"): "book me a flight to {}",
+    ("find_flight", "book_flight", "add_event"): "book a flight to {} and put it in my calendar",
+    ("find_hotel", "book_hotel"): "I need a room in {}",
+    ("find_hotel", "book_hotel", "send_mail"): "reserve a hotel in {} and mail it to my wife",
+    ("get_weather",): "will it rain in {}",
+    ("get_weather", "send_mail"): "mail me the forecast of {}",
+    ("read_mail", "translate"): "read me the mail from {} in English",
+    ("list_events", "send_mail"): "mail my events in {} to my boss",
+    ("list_events", "add_event"): "plan a meeting in {} when I am free",
+    ("translate", "send_mail"): "tell our partner in {} in their language",
+    ("find_flight", "find_hotel"): "what would a trip to {} cost",
+    ("read_mail", "add_event"): "put the invitation from {} in my calendar",
+}
+_CITIES = ("Oslo", "Rome", "Lima", "Cairo", "Delhi", "Tokyo", "Quito", "Paris", "Perth", "Kyiv")
+
+
+def chores(folder: Path, *, cities: int = 10, without: str | None = None) -> Path:
+    """A small source: ten tools, twelve kinds of plan, one trajectory a city and kind."""
+    tools = [tool(name, text) for name, text in CHORES.items() if name != without]
+    plans = [
+        trajectory(f"{kind}-{city}", *plan, request=text.format(city))
+        for kind, (plan, text) in enumerate(_PLANS.items())
+        for city in _CITIES[:cities]
+        if without not in plan
+    ]
+    for i, line in enumerate(plans):
+        # The source's own split: rows of every kind are tested.
+        line["split"] = "test" if i % 4 == 0 else "train"
+    write_lines(folder / "tools.jsonl", tools)
+    write_lines(folder / "trajectories.jsonl", plans)
+    return folder

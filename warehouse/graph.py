@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -153,12 +153,7 @@ def build_graph(
                     utc_now(),
                 ],
             )
-    found = find_version(con, version)
-    return GraphVersion(**{**_fields(found), "new": new})
-
-
-def _fields(found: GraphVersion) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in GraphVersion.__slots__}
+    return replace(find_version(con, version), new=new)
 
 
 def learning_edges(edges: pl.DataFrame) -> pl.DataFrame:
@@ -227,7 +222,18 @@ def _latest(con: duckdb.DuckDBPyConnection) -> tuple[int, str] | None:
 
 
 def _version(row: tuple[Any, ...]) -> GraphVersion:
-    return GraphVersion(*row[:7], parameters=json.loads(row[7]), mark=json.loads(row[8]))
+    version, parent, learning_id, nodes, edges, learning, built_at, settings, mark = row
+    return GraphVersion(
+        version,
+        parent,
+        learning_id,
+        nodes,
+        edges,
+        learning,
+        built_at,
+        json.loads(settings),
+        json.loads(mark),
+    )
 
 
 def list_versions(con: duckdb.DuckDBPyConnection) -> list[GraphVersion]:

@@ -436,7 +436,9 @@ def _state(value: Any) -> str:
 
 # --- the store ------------------------------------------------------------------------------------
 
-_TRAJECTORY = {
+_Schema = dict[str, pl.DataType | type[pl.DataType]]
+
+_TRAJECTORY: _Schema = {
     "trajectory_id": pl.String,
     "source": pl.String,
     "native_id": pl.String,
@@ -450,7 +452,7 @@ _TRAJECTORY = {
     "num_calls": pl.Int32,
     "meta": pl.String,
 }
-_CALL = {
+_CALL: _Schema = {
     "trajectory_id": pl.String,
     "position": pl.Int32,
     "turn": pl.Int32,
@@ -467,7 +469,7 @@ _CALL = {
     "started_at": pl.Datetime("us"),
     "ended_at": pl.Datetime("us"),
 }
-_TOOL = {
+_TOOL: _Schema = {
     "namespace": pl.String,
     "name": pl.String,
     "contract_hash": pl.String,
@@ -478,7 +480,7 @@ _TOOL = {
     "status": pl.String,
     "delivery": pl.Int64,
 }
-_LINK = {
+_LINK: _Schema = {
     "trajectory_id": pl.String,
     "source_position": pl.Int32,
     "target_position": pl.Int32,

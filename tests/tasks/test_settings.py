@@ -1,0 +1,49 @@
+import pytest
+from pydantic import ValidationError
+
+from tasks.settings import code_version, prepare_environment, read_settings
+
+
+def test_settings_come_from_the_environment_and_paths_are_absolute(home, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOOLATLAS_HOME", "somewhere")
+    monkeypatch.setenv("TOOLATLAS_SEED", "7")
+    settings = read_settings()
+    assert settings.home == tmp_path / "somewhere"
+    assert settings.seed == 7
+    assert settings.tracking_uri == f"sqlite:///{tmp_path}/somewhere/mlflow.db"
+    assert settings.with_home(tmp_path).seed == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SEED", "-1"), ("DEVICE", "tpu"), ("CONFIDENCE", "2")]
+)
+def test_a_setting_out_of_range_is_refused(home, monkeypatch, name, value):
+    monkeypatch.setenv(f"TOOLATLAS_{name}", value)
+    with pytest.raises(ValidationError, match=name.lower()):
+        read_settings()
+
+
+def test_a_line_in_toolatlas_toml_counts_and_the_environment_wins(home, monkeypatch, tmp_path):
+    from tasks.settings import Settings
+
+    (tmp_path / "toolatlas.toml").write_text('margin = 0.05\nseed = 3\ningest_paths = ["a", "b"]\n')
+    monkeypatch.setitem(Settings.model_config, "toml_file", tmp_path / "toolatlas.toml")
+    monkeypatch.setenv("TOOLATLAS_SEED", "4")
+    settings = read_settings()
+    assert (settings.margin, settings.seed, settings.ingest_paths) == (0.05, 4, ("a", "b"))
+
+
+def test_other_programs_are_told_once(home, monkeypatch):
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "mine")
+    prepare_environment(read_settings())
+    import os
+
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "mine"
+    assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
+    assert home.is_dir()
+
+
+def test_the_code_version_is_stable_within_a_process():
+    assert code_version() == code_version()
+    assert "+" in code_version()
