@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, cast
 
 import typer
 from pydantic import ValidationError
@@ -44,7 +44,6 @@ Source = Annotated[
 Train = Annotated[str, typer.Option(help="auto, always or never.")]
 
 NOT_PROMOTED = 3
-_MODES = ("auto", "always", "never")
 
 
 @contextlib.contextmanager
@@ -89,10 +88,10 @@ def _log_to_stderr() -> None:
     log.setLevel(logging.INFO)
 
 
-def _mode(train: str) -> Any:
-    if train not in _MODES:
+def _mode(train: str) -> Literal["auto", "always", "never"]:
+    if train not in ("auto", "always", "never"):
         _fail(f"expected --train auto, always or never, got {train!r}.", code=2)
-    return train
+    return cast(Literal["auto", "always", "never"], train)
 
 
 def _print(value: Any, as_json: bool, render: Any) -> None:
@@ -275,11 +274,11 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train GTool on the latest graph version, log and register it."""
-    mode = _mode(mode)
+    chosen = _mode(mode)
     with _session():
         from flows.train_planner import train_planner
 
-        _print(train_planner(mode), as_json, show.trained)  # type: ignore[arg-type]
+        _print(train_planner(chosen), as_json, show.trained)
 
 
 @app.command()
@@ -363,12 +362,12 @@ def nightly(
     as_json: AsJson = False,
 ) -> None:
     """Run the whole line once: ingest, graph, training, regression, decision."""
-    train = _mode(train)
+    mode = _mode(train)
     with _session():
         from flows.nightly import nightly as run
 
         started = time.monotonic()
-        result = run(train=train, refresh_suites=refresh_suites)  # type: ignore[arg-type]
+        result = run(train=mode, refresh_suites=refresh_suites)
         result["seconds"] = round(time.monotonic() - started, 1)
         _print(result, as_json, show.night)
 

@@ -91,12 +91,15 @@ def read_extra(folder: Path) -> dict[str, Any]:
     return extra
 
 
-def load_planner(folder: Path, embed: Embedder) -> GToolPlanner:
+def load_planner(
+    folder: Path, embed: Embedder, allowed: Collection[str] | None = None
+) -> GToolPlanner:
     """Read a planner that plans exactly as the one that was stored.
 
     Args:
         folder: What :func:`save_planner` wrote.
         embed: The text encoder that the planner was trained with.
+        allowed: Keys of the tools that plans may hold; ``None``: all it was trained on.
 
     Raises:
         CheckpointMismatch: A file is missing, damaged, of another format, or does not fit the
@@ -115,7 +118,7 @@ def load_planner(folder: Path, embed: Embedder) -> GToolPlanner:
         model = GTool(config, tool_x.size(1), len(keys), num_memory)
         model.load_state_dict(weights)
         _check_encoder(folder, embed, texts, tool_x)
-        return GToolPlanner(model, graph, tool_x, embed, head["dataflow_namespaces"])
+        return GToolPlanner(model, graph, tool_x, embed, head["dataflow_namespaces"], allowed)
     except (KeyError, TypeError, ValueError, RuntimeError, GraphMismatch) as error:
         raise CheckpointMismatch(
             f"expected configuration, weights and graph of {folder} to fit each other, got: {error}"

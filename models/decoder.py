@@ -174,7 +174,7 @@ class PointerDecoder(nn.Module):
         """
         batch, length = plans.shape
         num_tools = tools.x.size(0)
-        step_input = self.dropout(tools.step_input[plans.clamp_min(0)])
+        step_input = self.dropout(nn.functional.embedding(plans.clamp_min(0), tools.step_input))
         read, _ = self.gru(step_input, requests.start.unsqueeze(0).contiguous())
         state = torch.cat([requests.start.unsqueeze(1), read], dim=1)
         one_hot = torch.zeros(batch, length + 1, num_tools + 1, device=plans.device)
@@ -250,7 +250,7 @@ class PointerDecoder(nn.Module):
             beam, tool = flat // (num_tools + 1), flat % (num_tools + 1)
             row = (beam + beams * torch.arange(batch, device=beam.device).unsqueeze(1)).flatten()
             beams = beam.size(1)
-            done = done.gather(1, beam) | (tool == end)
+            done = done.gather(1, beam) | (tool == end) | log_prob.isneginf()
             plans = plans.flatten(0, 1)[row].view(batch, beams, max_length)
             if bool(done.all()):
                 break
@@ -304,8 +304,8 @@ class PointerDecoder(nn.Module):
 
 
 def plan_agreement(
-    a: Int[Tensor, "*rows a_length"], b: Int[Tensor, "*rows b_length"]
-) -> Float[Tensor, "*rows 3"]:
+    a: Int[Tensor, "*#rows a_length"], b: Int[Tensor, "*#rows b_length"]
+) -> Float[Tensor, "... 3"]:
     r"""How well two padded plans agree, pair by pair along the leading axes (which broadcast).
 
     Returns:

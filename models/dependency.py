@@ -90,7 +90,7 @@ class BilinearDependency(nn.Module):
         self, h: Float[Tensor, "num_tools channels"], pairs: Int[Tensor, "2 num_pairs"]
     ) -> Float[Tensor, " num_pairs"]:
         """Logits of the given (source, target) pairs."""
-        source, target = h[pairs[0]], h[pairs[1]]
+        source, target = h.index_select(0, pairs[0]), h.index_select(0, pairs[1])
         out: Tensor = ((source @ self.weight) * target).sum(dim=-1) / self.channels**0.5
         return out + self.bias
 

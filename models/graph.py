@@ -73,7 +73,7 @@ def tool_graph(version: str, nodes: pl.DataFrame, edges: pl.DataFrame) -> ToolGr
 def dataflow_namespaces(graph: ToolGraph) -> frozenset[str]:
     """Namespaces whose learning graph holds dataflow evidence: their plans link by it."""
     has_dataflow = graph.edge_counts[:, 1] > 0
-    targets = graph.edge_index[1][has_dataflow].unique().tolist()
+    targets = set(graph.edge_index[1][has_dataflow].tolist())
     return frozenset(graph.keys[target].split("/", 1)[0] for target in targets)
 
 

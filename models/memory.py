@@ -62,7 +62,8 @@ class RequestMemory(nn.Module):
         inverse = torch.linalg.inv(kernel + self.ridge * torch.eye(rows, device=y.device).double())
         dual = inverse @ y
         self.requests, self.weights = request_x.clone(), dual.to(request_x.dtype)
-        return (y - dual / inverse.diagonal().unsqueeze(1)).to(request_x.dtype)
+        left_out: Tensor = y - dual / inverse.diagonal().unsqueeze(1)
+        return left_out.to(request_x.dtype)
 
     def forward(
         self, request_x: Float[Tensor, "batch text_channels"]

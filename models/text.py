@@ -52,14 +52,16 @@ class SentenceEmbedder:
         """Unit vectors, float32 on the CPU, shape ``[len(texts), channels]``."""
         if self._model is None:
             from sentence_transformers import SentenceTransformer
+            from transformers.utils.logging import disable_progress_bar
 
+            disable_progress_bar()
             try:
                 self._model = SentenceTransformer(self._path, device=self.device)
             except (OSError, ValueError) as error:
                 raise MissingWeights(
                     f"the text encoder {self.name!r} cannot be loaded from {self._path}: {error}"
                 ) from error
-        vectors: Tensor = self._model.encode(  # type: ignore[attr-defined]
+        vectors: Tensor = self._model.encode(  # type: ignore[attr-defined,union-attr]
             list(texts),
             batch_size=self.batch_size,
             convert_to_tensor=True,

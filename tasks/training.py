@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from models.checkpoint import save_planner
-from models.gtool import GToolConfig
-from models.training import train_gtool, weights_hash
 
+from models.checkpoint import save_planner
 from models.graph import dataflow_namespaces
+from models.gtool import GToolConfig
+from models.splits import with_validation
+from models.training import train_gtool, weights_hash
 from models.types import Embedder, ToolGraph
 from tasks.embedding import shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
@@ -131,6 +132,7 @@ def _train(
     device = resolve_device(settings.device)
     torch.set_num_threads(settings.threads)
     leaks = leak_check(graph, load_suites(settings))
+    examples, drawn = with_validation(data.examples, settings.validation_share)
     registry.close_abandoned(key)
     run_id = registry.open_run(
         key,
@@ -143,8 +145,9 @@ def _train(
             "graph_version": data.graph.version,
             "num_tools": graph.num_tools,
             "num_edges": graph.edge_index.size(1),
-            "num_train": sum(example.split == "train" for example in data.examples),
-            "num_validation": sum(example.split == "validation" for example in data.examples),
+            "num_train": sum(example.split == "train" for example in examples),
+            "num_validation": sum(example.split == "validation" for example in examples),
+            "validation": drawn,
             "data_first": data.graph.mark["first"],
             "data_last": data.graph.mark["last"],
         },
@@ -152,18 +155,19 @@ def _train(
     )
     embed = shared_embedder(settings)
     work = settings.training / key
-    result = train_gtool(
-        graph,
-        embed(graph.texts),
-        data.examples,
-        _embed_requests(embed, data),
-        config,
-        seed=settings.seed,
-        device=device,
-        on_epoch=_both(registry, run_id, progress),
-        resume_dir=work / "resume",
-        code_version=code_version(),
-    )
+    with registry.failing(run_id):
+        result = train_gtool(
+            graph,
+            embed(graph.texts),
+            examples,
+            embed([example.request for example in examples]),
+            config,
+            seed=settings.seed,
+            device=device,
+            on_epoch=_both(registry, run_id, progress),
+            resume_dir=work / "resume",
+            code_version=code_version(),
+        )
     weights = weights_hash(result.model.state_dict())
     folder = work / "planner"
     _save(folder, result.model, result.config, graph, embed, settings)
@@ -198,10 +202,6 @@ def _train(
         "registered version %s after %.0f s, best epoch %d", number, seconds, result.best_epoch
     )
     return TrainOutcome(True, reason, number, seconds)
-
-
-def _embed_requests(embed: Embedder, data: LearningData) -> torch.Tensor:
-    return embed([example.request for example in data.examples])
 
 
 def _save(

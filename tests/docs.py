@@ -4,7 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import click
 import typer
 
 from flows.cli import app
@@ -25,7 +24,7 @@ def command_table() -> str:
 
 
 def _commands(command, path):
-    if isinstance(command, click.Group):
+    if hasattr(command, "commands"):
         for name, inner in command.commands.items():
             yield from _commands(inner, f"{path} {name}")
         return
@@ -55,7 +54,7 @@ def file_map() -> str:
             if path.suffix not in (".py", ".sql") or path.name == "__init__.py":
                 continue
             name = str(path.relative_to(ROOT / folder))
-            lines.append(f"  {name:<28} {_sentence(path)}")
+            lines.append(f"  {name:<36} {_sentence(path)}")
     return "```\n" + "\n".join(lines) + "\n```"
 
 
@@ -69,7 +68,7 @@ def _sentence(path: Path) -> str:
         text = " ".join(comments)
     else:
         text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
-    return re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(".:")
+    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0].rstrip(".").replace("``", "")
 
 
 def fragments() -> dict[str, str]:

@@ -74,17 +74,25 @@ _CITIES = ("Oslo", "Rome", "Lima", "Cairo", "Delhi", "Tokyo", "Quito", "Paris", 
 
 
 def chores(folder: Path, *, cities: int = 10, without: str | None = None) -> Path:
-    """A small source: ten tools, twelve kinds of plan, one trajectory a city and kind."""
+    """A small source: ten tools, 21 kinds of plan, one trajectory a city and kind."""
     tools = [tool(name, text) for name, text in CHORES.items() if name != without]
+    kinds = list(_PLANS.items())
+    kinds += [
+        (a + b, f"{first}, then {second}")
+        for (a, first), (b, second) in zip(kinds, kinds[3:], strict=False)
+    ]
+    # The source's own split: rows of every kind are tested.
     plans = [
-        trajectory(f"{kind}-{city}", *plan, request=text.format(city))
-        for kind, (plan, text) in enumerate(_PLANS.items())
-        for city in _CITIES[:cities]
+        trajectory(
+            f"{kind}-{city}",
+            *plan,
+            request=text.replace("{}", city),
+            split="test" if (kind + place) % 4 == 0 else "train",
+        )
+        for kind, (plan, text) in enumerate(kinds)
+        for place, city in enumerate(_CITIES[:cities])
         if without not in plan
     ]
-    for i, line in enumerate(plans):
-        # The source's own split: rows of every kind are tested.
-        line["split"] = "test" if i % 4 == 0 else "train"
     write_lines(folder / "tools.jsonl", tools)
     write_lines(folder / "trajectories.jsonl", plans)
     return folder

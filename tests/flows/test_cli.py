@@ -40,10 +40,10 @@ def test_ingest_build_and_look(home, tmp_path):
     (folder / "notes.txt").write_text("nothing to see")
     first = run_json("ingest", str(folder))
     assert first["totals"]["trajectories"] == {
-        "read": 120, "new": 120, "updated": 0, "duplicate": 0, "quarantined": 0,
+        "read": 210, "new": 210, "updated": 0, "duplicate": 0, "quarantined": 0,
     }  # fmt: skip
     assert {f["format"] for f in first["files"]} == {"normalised", None}
-    assert run_json("ingest", str(folder))["totals"]["trajectories"]["duplicate"] == 120
+    assert run_json("ingest", str(folder))["totals"]["trajectories"]["duplicate"] == 210
     version = run_json("graph", "build")
     assert (version["nodes"], version["new"], version["parent"]) == (10, True, None)
     assert run_json("graph", "build")["new"] is False
@@ -53,10 +53,10 @@ def test_ingest_build_and_look(home, tmp_path):
     assert run_json("graph", "diff", "latest", "latest")["edges"]["added"] == []
     assert len(run_json("catalogue", "list")["tools"]) == 10
     assert run_json("suite", "refresh")["suites"][0]["suite"] == "chores/test"
-    assert run_json("suite", "list")["suites"][0]["rows"] == 30
-    assert len(run_json("suite", "show", "chores/test")["requests"]) == 30
+    assert run_json("suite", "list")["suites"][0]["rows"] == 53
+    assert len(run_json("suite", "show", "chores/test")["requests"]) == 53
     state = run_json("status")
-    assert (state["trajectories"], state["tools"], state["quarantined"]) == (120, 10, 0)
+    assert (state["trajectories"], state["tools"], state["quarantined"]) == (210, 10, 0)
     assert state["graph"]["version"] == version["version"]
     assert state["models"] == {"champion": None, "challenger": None}
     assert state["last_report"] is None

@@ -98,7 +98,7 @@ def test_two_nights_and_what_lies_between(home, tmp_path):
     )
     assert result.exit_code == 0, result.output
     measured = json.loads(result.stdout)
-    assert measured["n"] == 30
+    assert measured["n"] == 53
     assert measured["ms_per_request"]["p50"] > 0
     assert measured["ci"]["n_f1"][0] <= measured["n_f1"] <= measured["ci"]["n_f1"][1]
 
@@ -144,4 +144,4 @@ def test_training_rows_and_graph_are_those_of_the_version(home, tmp_path, settin
     build(settings)
     data = learning_data(settings)
     assert {e.split for e in data.examples} <= {"train", "validation"}
-    assert len(data.examples) == 90
+    assert len(data.examples) == 157
