@@ -79,11 +79,16 @@ def _log_to_stderr() -> None:
     from rich.console import Console
 
     log = logging.getLogger("toolatlas")
-    if not log.handlers:
-        handler = RichHandler(
-            console=Console(stderr=True), show_path=False, log_time_format="%H:%M:%S"
+    console = Console(stderr=True)
+    if not log.handlers and console.is_terminal:
+        handler: logging.Handler = RichHandler(
+            console=console, show_path=False, log_time_format="%H:%M:%S"
         )
         handler.setFormatter(logging.Formatter("%(message)s"))
+        log.addHandler(handler)
+    elif not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         log.addHandler(handler)
     log.setLevel(logging.INFO)
 

@@ -3,19 +3,23 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_PIPE_WIDTH = 120
 _METRICS = (("n_f1", "n-F1"), ("l_f1", "l-F1"), ("ned", "NED"), ("exact", "exact"))
 
 
 def _out() -> Console:
-    return Console(width=None, highlight=False)
+    """Standard output; a pipe has no width of its own, so it gets enough for the tables."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="")
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     cells = [[_cell(value) for value in row] for row in rows]
     for i, column in enumerate(columns):
         numeric = bool(cells) and all(_is_number(row[i]) for row in cells)
@@ -207,7 +211,7 @@ def suite(value: Mapping[str, Any]) -> None:
 def trained(value: Mapping[str, Any]) -> None:
     """Whether a training ran, and why."""
     if value["trained"]:
-        took = f"trained version {value['version']} in {value['seconds']:.0f} s"
+        took = f"trained version {value['version']} in {value['train_seconds']:.0f} s"
         _say(f"{took}: {value['train_reason']}")
     else:
         _say(f"not trained: {value['train_reason']}")
@@ -293,7 +297,7 @@ def night(value: Mapping[str, Any]) -> None:
             f"known; {tools['new']} new tools"
         )
     graph(value["graph"])
-    if value["diff"]:
+    if value["diff"] and value["diff"]["from"]:
         diff(value["diff"])
     for made in value["suites"]:
         _say(f"suite {made['suite']} version {made['version']}: {made['rows']} requests frozen")
@@ -340,7 +344,9 @@ def demo(value: Mapping[str, Any]) -> None:
                 total["tools"]["new"],
                 made["graph"]["version"][:12],
                 _came(made["diff"]),
-                f"version {made['version']}, {made['seconds']:.0f} s" if made["trained"] else "no",
+                f"version {made['version']}, {made['train_seconds']:.0f} s"
+                if made["trained"]
+                else "no",
                 made["decision"],
                 made["promotion"]["champion"],
             )

@@ -202,7 +202,7 @@ class Registry:
                 code_paths=[str(_HERE.parent / "models")],
                 pip_requirements=_requirements(),
                 signature=infer_signature(example, answer, params={"top": 1}),
-                input_example=None,
+                input_example=example,
             )
             version = self._client.create_model_version(
                 MODEL, source=info.model_uri, run_id=run_id, tags=dict(tags), model_id=info.model_id

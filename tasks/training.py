@@ -46,7 +46,7 @@ class TrainOutcome:
             "trained": self.trained,
             "train_reason": self.reason,
             "version": self.version,
-            "seconds": round(self.seconds, 1),
+            "train_seconds": round(self.seconds, 1),
         }
 
 

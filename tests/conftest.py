@@ -14,8 +14,11 @@ _hook = install_import_hook("models", "beartype.beartype")
 _hook.__enter__()
 
 import pytest  # noqa: E402
+import torch  # noqa: E402
 
 from warehouse.connection import open_in_memory  # noqa: E402
+
+torch.set_num_threads(1)  # trainings promise the same bits for the same number of threads
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 

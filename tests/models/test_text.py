@@ -2,7 +2,12 @@ import pytest
 import torch
 
 from models.errors import MissingWeights
-from models.text import RememberingEmbedder, SentenceEmbedder, locate_encoder
+from models.text import (
+    RememberingEmbedder,
+    SentenceEmbedder,
+    locate_encoder,
+    weights_digest,
+)
 
 
 def test_missing_weights_say_what_to_install():
@@ -35,3 +40,34 @@ def test_the_embedded_encoder_tells_like_from_unlike(encoder):
     assert vectors.shape == (3, 384)
     assert torch.allclose(vectors.norm(dim=1), torch.ones(3), atol=1e-5)
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
+
+
+def test_a_vector_depends_on_its_text_alone(encoder):
+    texts = [f"text number {i} " + "and more " * (i % 9) for i in range(70)]
+    embed = SentenceEmbedder(workers=2)
+    together = embed(texts)
+    assert torch.equal(embed(texts[5:9]), together[5:9])
+    assert torch.equal(SentenceEmbedder(workers=1)(texts[::-1]).flip(0), together)
+
+
+def test_vectors_are_kept_between_runs_to_the_last_bit(tmp_path):
+    def embed(texts):
+        asked.extend(texts)
+        return torch.tensor([[len(text) / 3, 1e-8] for text in texts])
+
+    asked = []
+    first = RememberingEmbedder(embed, tmp_path / "v")(["a", "bb"])
+    RememberingEmbedder(embed, tmp_path / "v")(["bb", "ccc"])
+    again = RememberingEmbedder(embed, tmp_path / "v")(["a", "bb", "ccc"])
+    assert asked == ["a", "bb", "ccc"]
+    assert torch.equal(again[:2], first)
+    assert [p.suffix for p in (tmp_path / "v").iterdir()] == [".parquet"] * 2
+
+
+def test_weights_are_known_by_their_content(tmp_path):
+    assert weights_digest("org/model") is None
+    assert weights_digest(str(tmp_path)) is None
+    (tmp_path / "a.safetensors").write_bytes(b"1")
+    one = weights_digest(str(tmp_path))
+    (tmp_path / "a.safetensors").write_bytes(b"2")
+    assert one != weights_digest(str(tmp_path))
