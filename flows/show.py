@@ -19,14 +19,16 @@ def _out() -> Console:
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     cells = [[_cell(value) for value in row] for row in rows]
     for i, column in enumerate(columns):
         numeric = bool(cells) and all(_is_number(row[i]) for row in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    _out().print(table)
+    out = _out()
+    out.print(Text(title, style="bold"))
+    out.print(table)
 
 
 def _cell(value: Any) -> str:

@@ -257,7 +257,8 @@ def _decide(
     if gain.gain.low > policy.minimum_gain + _ROUNDING and enough and not open_losses:
         return "promote", [
             f"{challenger.name} plans better than {champion.name} on {suite} "
-            "and is significantly worse nowhere.",
+            f"and on no suite significantly worse in "
+            f"{_either([_LABELS[metric] for metric in policy.guard_metrics])}.",
             told,
         ]
     reasons = [f"Nothing is decided between {challenger.name} and {champion.name}.", told]
@@ -315,7 +316,8 @@ def _remarks(
     exact = _find(rows, suite, "exact")
     remarks = [
         f"Exact plans on {suite}: {challenger.name} {100 * exact.challenger:.1f} %, "
-        f"{exact.against} {100 * exact.other:.1f} % (McNemar p {_p_value(exact.p_mcnemar)})."
+        f"{exact.against} {100 * exact.other:.1f} % (McNemar p {_p_value(exact.p_mcnemar)})"
+        f"{_exact_note(exact, policy)}."
     ]
     if primary.smallest_detectable_drop is not None:
         remarks.append(
@@ -488,6 +490,21 @@ def _sentence(challenger: Candidate, row: Comparison, policy: GatePolicy) -> str
 def _p_value(p: float | None) -> str:
     """A p-value as in a sentence: ``= 0.326``, or ``< 0.001``."""
     return "unknown" if p is None else "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def _exact_note(exact: Comparison, policy: GatePolicy) -> str:
+    """Says so when the loss of exact plans is significant: it is shown, and no guard."""
+    surely = exact.p_mcnemar is not None and exact.p_mcnemar < 1 - policy.confidence
+    return (
+        ", surely fewer, though this metric does not decide"
+        if surely and exact.gain.mean < 0
+        else ""
+    )
+
+
+def _either(words: Sequence[str]) -> str:
+    """Words as in a sentence: a, b or c."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _listed(words: Sequence[str]) -> str:

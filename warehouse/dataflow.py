@@ -1,13 +1,13 @@
 """Which earlier call an argument came from: the mined dependencies of one trajectory.
 
-Explicit references (``$var1.city$``, ``<node-1>``) settle it. Where a trajectory has none, values
-are looked up in earlier results, with care for values that prove nothing: short text, small
-numbers, and what the user already said in the request.
+Explicit references (``$var1.city$``, ``<node-1>``) settle it. Where a trajectory has none, and its
+source does not state its dependencies either, values are looked up in earlier results, with care
+for values that prove nothing: short text, small numbers, and what the user said in the request.
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from warehouse.readers.taskbench import references
@@ -21,13 +21,21 @@ _MAX_RESULT = 200_000
 """Characters of one result that value matching looks at."""
 
 
-def mine_links(request: str, calls: Sequence[Call]) -> list[tuple[int, int]]:
+def mine_links(
+    request: str, calls: Sequence[Call], *, by_value: bool = True
+) -> list[tuple[int, int]]:
     """Sorted (source, target) positions: the target's arguments use the source's result.
 
     Only calls of earlier turns can be sources (design, Decision 2).
+
+    Args:
+        request: What the user asked.
+        calls: The trajectory's calls in order.
+        by_value: Whether to look values up where no reference is found.
     """
-    explicit = _explicit(calls)
-    pairs = explicit if explicit is not None else _by_value(request, calls)
+    pairs: Iterable[tuple[int, int]] | None = _explicit(calls)
+    if pairs is None:
+        pairs = _by_value(request, calls) if by_value else ()
     return sorted({(s, t) for s, t in pairs if calls[s].turn < calls[t].turn})
 
 

@@ -352,7 +352,8 @@ def _numbered(row: _Row, source: str, occurrences: Counter[str]) -> _Row:
 
 def _row(record: TrajectoryRecord, format: str, source: str) -> _Row:
     # Mined before redaction and cutting, stored as positions only.
-    mined = mine_links(record.request, record.calls)
+    stated = record.links_kind in ("gold", "dataflow")
+    mined = mine_links(record.request, record.calls, by_value=not stated)
     record.request = storable(redact_text(record.request))
     turns = {turn: i for i, turn in enumerate(sorted({call.turn for call in record.calls}))}
     calls = [_call_row(position, turns[c.turn], c) for position, c in enumerate(record.calls)]

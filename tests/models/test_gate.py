@@ -64,7 +64,8 @@ def test_a_clear_gain_is_promoted_with_a_sentence_that_gives_the_numbers():
     assert decision.verdict == "promote"
     assert decision.primary_suite == "demo"
     assert decision.reasons[0] == (
-        "gtool 7 plans better than champion 6 on demo and is significantly worse nowhere."
+        "gtool 7 plans better than champion 6 on demo "
+        "and on no suite significantly worse in n-F1, l-F1 or NED."
     )
     assert decision.reasons[1].startswith(
         "gtool 7 against champion 6 on demo: n-F1 +0.075 (95 % interval +0.0"
@@ -353,3 +354,16 @@ def test_a_policy_that_passes_anything_is_refused():
         GatePolicy(margin=math.nan)
     with pytest.raises(ValueError, match="confidence above 0 and below 1, got 95"):
         GatePolicy(confidence=95)
+
+
+def test_surely_fewer_exact_plans_are_told_though_they_do_not_decide():
+    better_but_never_exact = scores(n_f1=np.full(60, 0.9), exact=np.zeros(60))
+    champion = scores(
+        n_f1=np.full(60, 0.7) + np.tile([0.0, 0.1], 30), exact=np.tile([1.0, 0.0], 30)
+    )
+    decision = decide_promotion(
+        Candidate("gtool 7", {"demo": better_but_never_exact}),
+        Candidate("champion 6", {"demo": champion}),
+    )
+    assert decision.verdict == "promote"
+    assert any("surely fewer, though this metric does not decide" in r for r in decision.reasons)

@@ -100,6 +100,15 @@ def test_dataflow_is_found_by_reference_and_by_value(con, tmp_path):
     assert seen(con, tmp_path, kind="dataflow") == {("a", "c"): 2}
 
 
+def test_values_are_not_looked_up_where_the_source_states_its_dataflow(con, tmp_path):
+    line = trajectory("1", ("a", '{"id": "H-4711"}'), ("b", "{}"), ("c", "{}"))
+    line["steps"][1]["arguments"] = {"id": "H-4711"}
+    line["links"] = [{"source": 1, "target": 2}]
+    line["meta"]["links"] = "dataflow"
+    deliver(con, tmp_path, line)
+    assert seen(con, tmp_path, kind="dataflow") == {("b", "c"): 1}
+
+
 def test_test_rows_are_flagged_and_kept_from_learning(con, tmp_path):
     deliver(
         con,
