@@ -353,7 +353,7 @@ def test_a_policy_that_passes_anything_is_refused():
     with pytest.raises(ValueError, match="margin and a minimum_gain of 0 or more, got nan"):
         GatePolicy(margin=math.nan)
     with pytest.raises(ValueError, match="confidence above 0 and below 1, got 95"):
-        GatePolicy(confidence=95)
+        GatePolicy(confidence=95.0)
 
 
 def test_surely_fewer_exact_plans_are_told_though_they_do_not_decide():

@@ -166,8 +166,6 @@ def test_what_cannot_be_scored_is_refused():
         score_plans([example("a")], [None, None])
     with pytest.raises(NotEnoughData, match="at least one tool in example '7', got none"):
         score_plans([example("", id="7")], [None])
-    with pytest.raises(ValueError, match="strict, gtool, gnn4plan, taskbench, got convention 'f1'"):
-        score_plans([example("a")], [None], "f1")
     with pytest.raises(MissingMetric, match="known_tools for the taskbench convention"):
         score_plans([example("a")], [None], "taskbench")
     with pytest.raises(MissingMetric, match="got 'f1'"):

@@ -66,6 +66,7 @@ def test_a_weighted_interval_equals_a_slow_one(pairs):
 
     means = [slow([pairs[i] for i in row]) for row in drawn.tolist()]
     values, weights = zip(*pairs, strict=True)
+    values, weights = np.asarray(values, dtype=float), np.asarray(weights, dtype=float)
     interval = bootstrap_mean(values, weights=weights, resamples=100)
     assert interval.mean == pytest.approx(slow(pairs))
     assert interval.low == pytest.approx(np.quantile(means, 0.025), abs=1e-9)
@@ -183,8 +184,8 @@ def test_parameters_out_of_range_are_refused():
     with pytest.raises(ValueError, match="at least 1 resample, got 0"):
         bootstrap_mean([1.0], resamples=0)
     with pytest.raises(ValueError, match="confidence above 0 and below 1, got 95"):
-        bootstrap_mean([1.0], confidence=95)
+        bootstrap_mean([1.0], confidence=95.0)
     with pytest.raises(ValueError, match="power and confidence"):
         smallest_detectable_drop([0.1, 0.2], power=1.0)
     with pytest.raises(MissingMetric, match="weights of 0 or more, got -1"):
-        bootstrap_mean([1.0, 0.0], weights=[1, -1])
+        bootstrap_mean([1.0, 0.0], weights=np.array([1.0, -1.0]))
