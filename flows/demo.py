@@ -1,6 +1,9 @@
 """The nightly job, twice, on real trajectories from the package ``nestful_wrapper``."""
 
+import contextlib
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from flows.nightly import nightly
@@ -21,13 +24,20 @@ def run_demo(settings: Settings) -> dict[str, Any]:
     deliveries = write_deliveries(settings.home / "deliveries")
     first = nightly(ingest_paths=[str(deliveries[0])])
     second = nightly(ingest_paths=[str(deliveries[1])], refresh_suites=True)
-    home = f"TOOLATLAS_HOME={settings.home}"
+    command = f"TOOLATLAS_HOME={_short(settings.home)} {_short(Path(sys.argv[0]))}"
     return {
         "nights": [first, second],
         "seconds": time.monotonic() - started,
         "next": [
-            f'{home} toolatlas plan "Find a hotel in Oslo near the opera for next weekend"',
-            f"{home} toolatlas graph show latest",
-            "toolatlas ingest YOUR_TRACES/ && toolatlas nightly",
+            f'{command} plan "Find a hotel in Oslo near the opera for next weekend"',
+            f"{command} graph show latest",
+            f"{_short(Path(sys.argv[0]))} ingest YOUR_TRACES/",
         ],
     }
+
+
+def _short(path: Path) -> Path:
+    """The path as one would type it here."""
+    with contextlib.suppress(ValueError):
+        return path.absolute().relative_to(Path.cwd())
+    return path

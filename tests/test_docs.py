@@ -1,5 +1,7 @@
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +47,8 @@ def test_commands_named_in_readme_exist():
 
 
 def test_the_import_contracts_hold():
-    done = subprocess.run(["lint-imports"], cwd=ROOT, capture_output=True, text=True)
+    program = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
