@@ -18,7 +18,7 @@ from rich.logging import RichHandler
 
 from flows import show
 from models.errors import ModelError
-from tasks.errors import TaskError
+from tasks.errors import TaskError, WrongUsage
 from tasks.settings import Settings, prepare_environment, read_settings
 from warehouse.errors import WarehouseError
 
@@ -44,13 +44,17 @@ Source = Annotated[
 Train = Annotated[str, typer.Option(help="auto, always or never.")]
 
 NOT_PROMOTED = 3
+_OUTSIDE = ("duckdb", "_duckdb", "mlflow", "prefect", "sqlalchemy")
+"""Whose errors end in one sentence: the world around us. TOOLATLAS_TRACEBACK=1 shows all of it."""
 
 
 @contextlib.contextmanager
-def _session(settings: Settings | None = None) -> Iterator[Settings]:
+def _session(subfolder: str | None = None) -> Iterator[Settings]:
     """Settings read, logs on standard error, our own errors as one sentence and exit 1."""
     try:
-        settings = settings or read_settings()
+        settings = read_settings()
+        if subfolder:
+            settings = settings.with_home(settings.home / subfolder)
         prepare_environment(settings)
         _log_to_stderr()
         yield settings
@@ -64,8 +68,14 @@ def _session(settings: Settings | None = None) -> Iterator[Settings]:
                 err=True,
             )
         raise typer.Exit(2) from error
-    except (WarehouseError, ModelError, TaskError, ValueError, RuntimeError) as error:
+    except WrongUsage as error:
+        _fail(str(error), error, code=2)
+    except (WarehouseError, ModelError, TaskError, ValueError, RuntimeError, OSError) as error:
         _fail(str(error), error)
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in _OUTSIDE:
+            raise
+        _fail(f"{type(error).__name__}: {str(error).splitlines()[0]}", error)
 
 
 def _fail(message: str, cause: BaseException | None = None, code: int = 1) -> NoReturn:
@@ -109,8 +119,7 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 @app.command()
 def demo(as_json: AsJson = False) -> None:
     """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
-    settings = read_settings()
-    with _session(settings.with_home(settings.home / "demo")) as home:
+    with _session(subfolder="demo") as home:
         from flows.demo import run_demo
 
         _print(run_demo(home), as_json, show.demo)
@@ -139,12 +148,9 @@ def ingest(
 def quarantine_list(as_json: AsJson = False) -> None:
     """What is in quarantine, and why."""
     with _session() as settings:
-        from warehouse.connection import open_warehouse
-        from warehouse.quarantine import list_quarantine
+        from tasks.ingesting import quarantined
 
-        with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-            records = list_quarantine(con)
-        _print({"quarantined": records}, as_json, show.quarantine)
+        _print({"quarantined": quarantined(settings)}, as_json, show.quarantine)
 
 
 @quarantine.command("show")
@@ -154,12 +160,9 @@ def quarantine_show(
 ) -> None:
     """One record with its reason and raw text."""
     with _session() as settings:
-        from warehouse.connection import open_warehouse
-        from warehouse.quarantine import show_quarantined
+        from tasks.ingesting import show_record
 
-        with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-            record = show_quarantined(con, identity)
-        _print(record, as_json, show.record)
+        _print(show_record(settings, identity), as_json, show.record)
 
 
 @quarantine.command("retry")

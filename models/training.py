@@ -157,6 +157,24 @@ def _split_rows(
             f"expected vectors of {graph.num_tools} tools and {len(examples)} requests, got "
             f"{tool_x.size(0)} and {request_x.size(0)}; embed the texts of this very graph and set"
         )
+    parts, num_skipped = check_examples(graph, examples)
+    out: list[Tensor] = []
+    for name in ("train", "validation"):
+        plans = [[graph.index[key] for key in examples[row].tools] for row in parts[name]]
+        out += [request_x[parts[name]].float(), _padded(plans)]
+    if config.max_length is not None:
+        out[1] = out[1][:, : config.max_length]
+    return _Rows(out[0], out[1], out[2], out[3], num_skipped)
+
+
+def check_examples(
+    graph: ToolGraph, examples: Sequence[Example]
+) -> tuple[dict[str, list[int]], int]:
+    """Rows of the examples that a training uses, by split, and how many name a foreign tool.
+
+    Raises:
+        NotEnoughData: Fewer than 8 training or 2 validation examples have a plan.
+    """
     parts: dict[str, list[int]] = {"train": [], "validation": []}
     num_skipped = 0
     for row, example in enumerate(examples):
@@ -173,13 +191,7 @@ def _split_rows(
                 f"{len(parts[split])} ({num_skipped} left out for tools outside the graph); "
                 "splits are drawn by tool sequence, so ingest trajectories of more kinds"
             )
-    out: list[Tensor] = []
-    for name in ("train", "validation"):
-        plans = [[graph.index[key] for key in examples[row].tools] for row in parts[name]]
-        out += [request_x[parts[name]].float(), _padded(plans)]
-    if config.max_length is not None:
-        out[1] = out[1][:, : config.max_length]
-    return _Rows(out[0], out[1], out[2], out[3], num_skipped)
+    return parts, num_skipped
 
 
 def _padded(plans: list[list[int]]) -> Int[Tensor, "rows length"]:

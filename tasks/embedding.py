@@ -3,13 +3,24 @@
 from functools import lru_cache
 from pathlib import Path
 
-from models.text import RememberingEmbedder, SentenceEmbedder, weights_digest
+from models.text import (
+    RememberingEmbedder,
+    SentenceEmbedder,
+    locate_encoder,
+    weights_digest,
+)
 from tasks.settings import Settings
 
 
 def shared_embedder(settings: Settings) -> RememberingEmbedder:
     """The encoder of the settings; training, baselines and regression share its memory."""
     return _shared(settings.text_encoder, settings.home / "embeddings")
+
+
+def encoder_digest(settings: Settings) -> str:
+    """What tells the encoder's weights from others: their hash, or the hub id."""
+    name = settings.text_encoder
+    return weights_digest(locate_encoder(name)) or name
 
 
 @lru_cache(maxsize=2)

@@ -3,7 +3,8 @@
 TaskError
 ├── NoChampion       planning was asked of a champion that does not exist
 ├── UnknownModel     no registered model version of that number
-└── UnknownPlanner   no planner of that name
+├── UnknownPlanner   no planner of that name
+└── WrongUsage       an argument that no command could take
 """
 
 
@@ -21,3 +22,7 @@ class UnknownModel(TaskError):
 
 class UnknownPlanner(TaskError):
     """No planner of that name."""
+
+
+class WrongUsage(TaskError):
+    """An argument that no command could take."""

@@ -114,7 +114,7 @@ def regress(
     decision = _decide(results, champion, challenger, primary, policy)
     report = {
         "id": report_id,
-        **_json(decision),
+        **decision.to_json(),
         "suite": primary,
         "metrics": results_json(results)[primary],
         "suites": results_json(results),
@@ -130,9 +130,10 @@ def regress(
         "code_version": code_version(),
         "policy": asdict(policy),
     }
+    # MLflow first: a run that is killed in between writes the same there again.
+    _log_to_mlflow(registry, report)
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         store_report(con, report)
-    _log_to_mlflow(registry, report, challenger or champion)
     return {**report, "new": True}
 
 
@@ -240,12 +241,9 @@ def _decide(
     )
 
 
-def _json(decision: Decision) -> dict[str, Any]:
-    return decision.to_json()
-
-
-def _log_to_mlflow(registry: Registry, report: dict[str, Any], number: str | None) -> None:
-    """The report beside the model it is about."""
+def _log_to_mlflow(registry: Registry, report: dict[str, Any]) -> None:
+    """The report beside the challenger it decides about; a champion keeps what made it champion."""
+    number = report["challenger"]
     if number is None:
         return
     version = registry.version(number)

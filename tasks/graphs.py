@@ -18,13 +18,13 @@ from warehouse.graph import (
     find_version,
     learning_edges,
     list_versions,
+    read_examples_file,
     read_version,
     unlisted_tools,
 )
 from warehouse.suites import (
     Suite,
     count_waiting,
-    export_examples,
     find_suite,
     freeze_suites,
     list_suites,
@@ -43,7 +43,11 @@ def build(settings: Settings) -> dict[str, Any]:
     """Build and export the graph version of the present data; ``graph build --json``."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         version = build_graph(
-            con, settings.graphs, parameters(settings), code_version=code_version()
+            con,
+            settings.graphs,
+            parameters(settings),
+            examples=settings.examples,
+            code_version=code_version(),
         )
     log.info(
         "graph %s: %d tools, %d edges, %s",
@@ -154,19 +158,18 @@ def show_suite(settings: Settings, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LearningData:
-    """What training and baselines may see, pinned by ids."""
+    """What training and baselines may see: a graph version and the rows of the same state."""
 
     graph: GraphVersion
-    examples_id: str
     examples: list[Example]
 
 
-def learning_data(settings: Settings, version: str = "latest") -> LearningData:
-    """Export the present training rows and read them back."""
-    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        graph = find_version(con, version)
-        examples_id, path = export_examples(con, settings.examples, parameters(settings))
-    return LearningData(graph, examples_id, read_examples(pl.read_parquet(path)))
+def learning_data(settings: Settings) -> LearningData:
+    """The latest graph version with the training rows that were exported beside it."""
+    graph = find(settings)
+    return LearningData(
+        graph, read_examples(read_examples_file(settings.examples, graph.examples_id))
+    )
 
 
 def load_suites(settings: Settings, names: tuple[str, ...] = ()) -> dict[Suite, list[Example]]:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.errors import WrongUsage
 from tasks.settings import Settings
 from warehouse.connection import open_warehouse
 from warehouse.errors import UnreadableInput
 from warehouse.ingest import FileReport, find_files, ingest_file, totals_of
-from warehouse.quarantine import retry_quarantine
+from warehouse.quarantine import list_quarantine, retry_quarantine, show_quarantined
+from warehouse.readers.registry import FORMATS
 
 log = logging.getLogger("toolatlas")
 
@@ -41,6 +43,8 @@ def ingest(
     Raises:
         UnreadableInput: A path does not exist, or nothing in a folder could be read.
     """
+    if format != "auto" and format not in FORMATS:
+        raise WrongUsage(f"expected --format auto, {', '.join(FORMATS)}, got {format!r}.")
     with tempfile.TemporaryDirectory() as spool:
         files = _with_stdin(paths, Path(spool))
         with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
@@ -62,6 +66,8 @@ def ingest(
             if report.skipped and was_named:
                 refused.append(f"{shown}: {report.skipped}.")
             _tell(report)
+    for sentence in refused:
+        log.warning("refused %s", sentence)
     if all(report.skipped for report in reports) and not refused:
         refused = [f"{report.path}: {report.skipped}." for report in reports[:3]]
         more = f" and {len(reports) - 3} more" if len(reports) > 3 else ""
@@ -107,6 +113,18 @@ def _tell(report: FileReport) -> None:
         tools["read"],
         tools["new"],
     )
+
+
+def quarantined(settings: Settings) -> list[dict[str, Any]]:
+    """Every quarantined record without its raw text."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        return list_quarantine(con)
+
+
+def show_record(settings: Settings, identity: str) -> dict[str, Any]:
+    """One quarantined record with its raw text."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        return show_quarantined(con, identity)
 
 
 def retry(settings: Settings) -> dict[str, Any]:

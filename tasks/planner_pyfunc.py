@@ -19,7 +19,6 @@ class PlannerModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     def load_context(self, context: Any) -> None:
         """Load the planner and the text encoder that its configuration names."""
         from models.checkpoint import load_planner, read_extra
-
         from models.text import SentenceEmbedder
 
         folder = Path(context.artifacts["planner"])
@@ -28,7 +27,7 @@ class PlannerModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """One row a request: ``plans`` is a JSON list of {tools, links, score, planner}."""
+        """One row a request: ``plans`` is a JSON list as ``toolatlas plan --json`` has it."""
         del context
         requests = [str(text) for text in model_input["request"]]
         ranked = self._planner.plan(requests, top=int((params or {}).get("top", 1)))
@@ -38,10 +37,11 @@ class PlannerModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
                     json.dumps(
                         [
                             {
-                                "tools": list(plan.tools),
+                                "tools": [key.split("/", 1)[1] for key in plan.tools],
                                 "links": [list(link) for link in plan.links],
                                 "score": plan.score,
                                 "planner": plan.planner,
+                                "keys": list(plan.tools),
                             }
                             for plan in plans
                         ]

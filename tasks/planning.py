@@ -1,14 +1,18 @@
 """Planners by name, and plans as users read them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
-from models.checkpoint import load_planner
+from torch import Tensor
 
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
+from models.checkpoint import load_planner
 from models.graph import dataflow_namespaces
 from models.types import Embedder, Example, Plan, Planner, ToolGraph
+from tasks.embedding import shared_embedder
 from tasks.errors import NoChampion, UnknownPlanner
 from tasks.graphs import find, learning_data, load_graph
 from tasks.registry import Registry
@@ -18,15 +22,32 @@ BASELINES = ("retrieval", "nearest", "popularity")
 PLANNERS = ("gtool", "gtool-graph", *BASELINES)
 
 
+_KINDS: dict[str, type[RetrievalPlanner | NearestPlanner | PopularityPlanner]] = {
+    kind.name: kind for kind in (RetrievalPlanner, NearestPlanner, PopularityPlanner)
+}
+
+
 def make_baselines(
-    graph: ToolGraph, examples: list[Example], embed: Embedder
+    graph: ToolGraph,
+    examples: list[Example],
+    embed: Embedder,
+    names: tuple[str, ...] = BASELINES,
 ) -> dict[str, Planner]:
-    """Every baseline on one graph and the same rows that training saw."""
+    """Baselines on one graph and the same rows that training saw."""
     namespaces = dataflow_namespaces(graph)
     return {
-        kind.name: kind(graph, examples, embed, dataflow_namespaces=namespaces)
-        for kind in (RetrievalPlanner, NearestPlanner)
-    } | {"popularity": PopularityPlanner(graph, examples, dataflow_namespaces=namespaces)}
+        name: _KINDS[name](graph, examples, embed, dataflow_namespaces=namespaces) for name in names
+    }
+
+
+@dataclass(slots=True)
+class _Switch:
+    """An embedder that can be replaced by another one later."""
+
+    embed: Embedder
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        return self.embed(texts)
 
 
 def load_version(
@@ -92,15 +113,19 @@ def get_planner(
     """
     from models.text import SentenceEmbedder
 
-    kind = name.partition("@")[0]
-    if kind not in PLANNERS:
+    kind, at, _ = name.partition("@")
+    if kind not in PLANNERS or (at and kind in BASELINES):
         raise UnknownPlanner(f"expected a planner out of {', '.join(PLANNERS)}, got {name!r}.")
     torch.set_num_threads(settings.threads)
     embed = embed or SentenceEmbedder(settings.text_encoder)
     if kind in BASELINES:
         data = learning_data(settings)
         graph = load_graph(settings, data.graph.version)
-        return make_baselines(graph, data.examples, embed)[kind], graph.version, None
+        # Past requests come from the store; new ones are encoded, and timed, as they are asked.
+        switch = _Switch(shared_embedder(settings))
+        planner = make_baselines(graph, data.examples, switch, (kind,))[kind]
+        switch.embed = embed
+        return planner, graph.version, None
     registry = Registry(settings)
     number = resolve_version(registry, name)
     tags = registry.version(number).tags

@@ -58,7 +58,7 @@ def demote(settings: Settings) -> dict[str, Any]:
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         rows = con.execute(
             "select previous from alias_history where alias = 'champion' and version = ? "
-            "order by changed_at desc limit 1",
+            "and changed_by <> 'demote' order by changed_at desc limit 1",
             [champion],
         ).fetchall()
     previous = rows[0][0] if rows else None

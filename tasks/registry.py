@@ -7,6 +7,8 @@ finished one is never registered twice.
 import contextlib
 import logging
 import os
+import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 from filelock import FileLock
-from mlflow.entities import Metric, Run
+from mlflow.entities import Metric, Param, Run
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import infer_signature
@@ -25,6 +27,9 @@ from tasks.settings import Settings
 MODEL = "gtool-planner"
 EXPERIMENT = "toolatlas"
 ALIASES = ("champion", "challenger")
+
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""Error codes of MLflow for an alias or version that is not there."""
 
 _HERE = Path(__file__).resolve().parent
 
@@ -48,8 +53,8 @@ class Registry:
         # Two first users at once would both create the schema, and one would die.
         with FileLock(settings.home / "mlflow.lock"):
             self.experiment_id = self._experiment(settings)
-            with contextlib.suppress(MlflowException):
-                if not self._client.search_registered_models(f"name = '{MODEL}'"):
+            if not self._client.search_registered_models(f"name = '{MODEL}'"):
+                with _unless_there():
                     self._client.create_registered_model(
                         MODEL,
                         description="GTool planners of Toolatlas: request in, ranked plans out.",
@@ -76,8 +81,10 @@ class Registry:
     def _alias(self, alias: str) -> str | None:
         try:
             return str(self._client.get_model_version_by_alias(MODEL, alias).version)
-        except MlflowException:
-            return None
+        except MlflowException as error:
+            if error.error_code in _ABSENT:
+                return None
+            raise  # an unreachable registry is not one without a champion
 
     def set_alias(self, alias: str, version: str) -> None:
         """Point an alias at a version."""
@@ -86,7 +93,7 @@ class Registry:
 
     def drop_alias(self, alias: str) -> None:
         """Take an alias away; fine when it is not set."""
-        with contextlib.suppress(MlflowException):
+        if self._alias(alias) is not None:
             self._client.delete_registered_model_alias(MODEL, alias)
 
     # --- versions --------------------------------------------------------------------------------
@@ -100,6 +107,8 @@ class Registry:
         try:
             return self._client.get_model_version(MODEL, number)
         except MlflowException as error:
+            if error.error_code not in _ABSENT:
+                raise
             known = sorted((str(v.version) for v in self._versions()), key=int)
             raise UnknownModel(
                 f"expected the number of a version of {MODEL}, got {number!r}; there are: "
@@ -139,15 +148,17 @@ class Registry:
         self, fingerprint: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]
     ) -> str:
         """The run of a training: a new one, or the one that a killed training left running."""
-        for run in self._unfinished():
-            if run.data.tags.get("fingerprint") == fingerprint:
-                return str(run.info.run_id)
-        run = self._client.create_run(
+        run = next(
+            (r for r in self._unfinished() if r.data.tags.get("fingerprint") == fingerprint), None
+        ) or self._client.create_run(
             self.experiment_id, run_name=name, tags={**tags, "fingerprint": fingerprint}
         )
         run_id = str(run.info.run_id)
-        for key, value in params.items():
-            self._client.log_param(run_id, key, value)
+        known = run.data.params
+        self._client.log_batch(
+            run_id,
+            params=[Param(key, str(value)) for key, value in params.items() if key not in known],
+        )
         return run_id
 
     @contextlib.contextmanager
@@ -170,11 +181,10 @@ class Registry:
 
     def log_epoch(self, run_id: str, epoch: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one epoch."""
-        import time
-
         now = int(time.time() * 1000)
         self._client.log_batch(
-            run_id, [Metric(key, float(value), now, epoch) for key, value in metrics.items()]
+            run_id,
+            [Metric(_metric_name(key), float(value), now, epoch) for key, value in metrics.items()],
         )
 
     def log_summary(self, run_id: str, metrics: Mapping[str, float], **tags: str) -> None:
@@ -210,6 +220,21 @@ class Registry:
         if info.signature is None:
             raise UnknownModel(f"version {version.version} of {MODEL} was stored without signature")
         return str(version.version)
+
+
+def _metric_name(name: str) -> str:
+    """A name that MLflow takes: source names may hold brackets and the like."""
+    return re.sub(r"[^\w\-./ :]", "_", name)
+
+
+@contextlib.contextmanager
+def _unless_there() -> Iterator[None]:
+    """Fine when another process was faster."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
 
 
 @contextlib.contextmanager

@@ -16,9 +16,9 @@ from models.checkpoint import save_planner
 from models.graph import dataflow_namespaces
 from models.gtool import GToolConfig
 from models.splits import with_validation
-from models.training import train_gtool, weights_hash
+from models.training import check_examples, train_gtool, weights_hash
 from models.types import Embedder, ToolGraph
-from tasks.embedding import shared_embedder
+from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version
@@ -60,10 +60,13 @@ def fingerprint(settings: Settings, data: LearningData) -> str:
     """Hash of everything that a training's weights depend on."""
     parts = {
         "learning_graph": data.graph.learning_id,
-        "examples": data.examples_id,
+        "examples": data.graph.examples_id,
         "config": asdict(configuration(settings)),
         "seed": settings.seed,
-        "text_encoder": settings.text_encoder,
+        "validation_share": settings.validation_share,
+        "threads": settings.threads,
+        "device": resolve_device(settings.device),
+        "text_encoder": encoder_digest(settings),
         "code": code_version(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -73,31 +76,43 @@ def train(
     settings: Settings,
     mode: TrainMode = "auto",
     *,
-    version: str = "latest",
     progress: EpochProgress | None = None,
 ) -> TrainOutcome:
-    """Train on a graph version, register the planner and make it the challenger.
+    """Train on the latest graph version, register the planner and make it the challenger.
 
     Args:
         settings: Where everything lies, and the device.
         mode: ``auto`` trains when graph, rows, configuration or code differ from every registered
             version; ``always`` trains anew; ``never`` does not.
-        version: Graph version, by ``latest``, id prefix or time.
         progress: Told each epoch and its metrics.
     """
     if mode == "never":
         return TrainOutcome(False, "training was switched off (--train never)")
-    data = learning_data(settings, version)
+    data = learning_data(settings)
     registry = Registry(settings)
     key = fingerprint(settings, data)
     known = registry.trained(key)
     if known and mode == "auto":
+        _hand_over(settings, registry, known, key)
         return TrainOutcome(
             False, f"nothing new: version {known} was trained on this state of data and code", known
         )
     reason = _reason(registry, data, known, mode)
     log.info("training: %s", reason)
     return _train(settings, registry, data, key, reason, progress)
+
+
+def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> None:
+    """Finish what a training that was killed after registering had left to do."""
+    if "decision" not in registry.version(known).tags and registry.aliases()["champion"] != known:
+        _make_challenger(settings, registry, known, "it was registered and not yet measured")
+    shutil.rmtree(settings.training / key, ignore_errors=True)
+
+
+def _make_challenger(settings: Settings, registry: Registry, number: str, reason: str) -> None:
+    registry.set_alias("challenger", number)
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        note_alias(con, "challenger", number, "train", reason)
 
 
 def _reason(registry: Registry, data: LearningData, known: str | None, mode: TrainMode) -> str:
@@ -111,7 +126,7 @@ def _reason(registry: Registry, data: LearningData, known: str | None, mode: Tra
     news = []
     if latest.tags.get("learning_graph") != data.graph.learning_id:
         news.append("the learning graph changed")
-    if latest.tags.get("examples") != data.examples_id:
+    if latest.tags.get("examples") != data.graph.examples_id:
         news.append("the training rows changed")
     if latest.tags.get("code_version") != code_version():
         news.append("the code changed")
@@ -133,6 +148,7 @@ def _train(
     torch.set_num_threads(settings.threads)
     leaks = leak_check(graph, load_suites(settings))
     examples, drawn = with_validation(data.examples, settings.validation_share)
+    check_examples(graph, examples)
     registry.close_abandoned(key)
     run_id = registry.open_run(
         key,
@@ -151,7 +167,7 @@ def _train(
             "data_first": data.graph.mark["first"],
             "data_last": data.graph.mark["last"],
         },
-        tags={"graph_version": data.graph.version, "examples": data.examples_id},
+        tags={"graph_version": data.graph.version, "examples": data.graph.examples_id},
     )
     embed = shared_embedder(settings)
     work = settings.training / key
@@ -188,15 +204,13 @@ def _train(
             "fingerprint": key,
             "graph_version": data.graph.version,
             "learning_graph": data.graph.learning_id,
-            "examples": data.examples_id,
+            "examples": data.graph.examples_id,
             "code_version": code_version(),
             "weights_hash": weights,
             "planner": "gtool-graph",
         },
     )
-    registry.set_alias("challenger", number)
-    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        note_alias(con, "challenger", number, "train", reason)
+    _make_challenger(settings, registry, number, reason)
     shutil.rmtree(work, ignore_errors=True)
     log.info(
         "registered version %s after %.0f s, best epoch %d", number, seconds, result.best_epoch

@@ -22,24 +22,20 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 
 
 @contextlib.contextmanager
-def open_warehouse(
-    path: Path, *, read_only: bool = False, wait_s: float = 30.0
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_warehouse(path: Path, *, wait_s: float = 30.0) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to the warehouse, its schema brought up to date, closed on leaving.
 
     Args:
         path: The DuckDB file; it and its folder are made when absent.
-        read_only: Read without taking the writer's place; the file must exist.
         wait_s: How long to wait, in seconds, for another process to let go of the file.
 
     Raises:
         WarehouseLocked: Another process still held the file after ``wait_s``; it is named.
         WrongStorage: The file is no DuckDB file or one this release cannot read.
     """
-    con = _connect(path, read_only=read_only, wait_s=wait_s)
+    con = _connect(path, wait_s)
     try:
-        if not read_only:
-            migrate(con)
+        migrate(con)
         yield con
     finally:
         con.close()
@@ -52,19 +48,18 @@ def open_in_memory() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def _connect(path: Path, *, read_only: bool, wait_s: float) -> duckdb.DuckDBPyConnection:
-    if not read_only:
-        path.parent.mkdir(parents=True, exist_ok=True)
+def _connect(path: Path, wait_s: float) -> duckdb.DuckDBPyConnection:
+    path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_s
     pause = 0.05
     while True:
         try:
-            con = duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
+            con = duckdb.connect(str(path), config=_CONFIG)
             con.execute("set timezone = 'UTC'")
             return con
         except duckdb.IOException as error:
             text = str(error)
-            if "lock" not in text:
+            if "Could not set lock" not in text:
                 raise _explain(path, text) from error
             if time.monotonic() >= deadline:
                 raise WarehouseLocked(_holder(path, text, wait_s)) from error

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class GraphVersion:
     built_at: datetime
     parameters: dict[str, Any]
     mark: dict[str, Any]
+    examples_id: str
     new: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -96,13 +97,18 @@ def build_graph(
     folder: Path,
     parameters: GraphParameters,
     *,
+    examples: Path,
     code_version: str,
 ) -> GraphVersion:
     """The version of the present state of the data, exported and made the latest.
 
+    The training rows of the same state are exported with it, so that a training uses both as they
+    were together, whatever is ingested meanwhile.
+
     Args:
         con: A writing connection.
         folder: Where versions lie, one subfolder each.
+        examples: Where training rows lie, one file each.
         parameters: What is held out.
         code_version: Recorded beside the version.
 
@@ -123,6 +129,7 @@ def build_graph(
     learning = learning_edges(edges)
     learning_id = _hash(settings, nodes.select("key", "contract_hash", "status"), learning)
     _export(folder, version, nodes, edges)
+    examples_id = export_examples(con, examples)
     mark = _mark(con)
     num_edges = edges.select("source", "target", "kind").n_unique() if len(edges) else 0
     with transaction(con):
@@ -142,13 +149,14 @@ def build_graph(
             ],
         )
         new = latest is None or latest[1] != version
-        if new:
+        if latest is None or latest[1:3] != (version, examples_id):
             con.execute(
-                "insert into graph_build values (?, ?, ?, ?, ?)",
+                "insert into graph_build values (?, ?, ?, ?, ?, ?)",
                 [
                     0 if latest is None else latest[0] + 1,
                     version,
-                    None if latest is None else latest[1],
+                    None if latest is None else latest[1] if new else latest[3],
+                    examples_id,
                     code_version,
                     utc_now(),
                 ],
@@ -191,6 +199,59 @@ def _export(folder: Path, version: str, nodes: pl.DataFrame, edges: pl.DataFrame
         shutil.rmtree(temporary)
 
 
+def export_examples(con: duckdb.DuckDBPyConnection, folder: Path) -> str:
+    """The rows that training may see, as an immutable Parquet file; its content id.
+
+    Needs ``prepare`` first.
+
+    A request that is held out is never trained on, not even with another plan: runs of one
+    request by several agents lie on both sides of a split by tool sequence.
+    Columns: id, source, request, tools, links, has_links, split (lists as JSON).
+    """
+    rows = con.execute(
+        "select trajectory_id, source, request, tools, links, has_links, split from learning_row r "
+        "where is_plannable and split <> 'test' and not exists (select 1 from learning_row h "
+        "where h.split = 'test' and h.source = r.source and h.request = r.request) "
+        "order by trajectory_id"
+    ).fetchall()
+    frame = pl.DataFrame(
+        [(*row[:3], json.dumps(row[3]), json.dumps(row[4]), *row[5:]) for row in rows],
+        schema={
+            "id": pl.String,
+            "source": pl.String,
+            "request": pl.String,
+            "tools": pl.String,
+            "links": pl.String,
+            "has_links": pl.Boolean,
+            "split": pl.String,
+        },
+        orient="row",
+    )
+    content_id = _hash("examples", frame)
+    path = folder / f"{content_id}.parquet"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{content_id}.{os.getpid()}"
+        frame.write_parquet(temporary)
+        temporary.rename(path)
+    return content_id
+
+
+def read_examples_file(folder: Path, examples_id: str) -> pl.DataFrame:
+    """Exported training rows.
+
+    Raises:
+        UnknownVersion: The file is gone.
+    """
+    path = folder / f"{examples_id}.parquet"
+    if not path.exists():
+        raise UnknownVersion(
+            f"the training rows {examples_id[:12]} are gone from {folder}: "
+            "run toolatlas graph build."
+        )
+    return pl.read_parquet(path)
+
+
 def _mark(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """The mark of the data: how much there is, and the span of its clock."""
     row = con.execute(
@@ -209,20 +270,21 @@ def _mark(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 _SELECT = (
     "select v.version, b.parent, v.learning_id, v.num_nodes, v.num_edges, v.num_learning_edges, "
-    "b.built_at, v.parameters, v.mark "
+    "b.built_at, v.parameters, v.mark, b.examples_id "
     "from graph_build b join graph_version v using (version) "
 )
 
 
-def _latest(con: duckdb.DuckDBPyConnection) -> tuple[int, str] | None:
+def _latest(con: duckdb.DuckDBPyConnection) -> tuple[int, str, str, str | None] | None:
+    """(build, version, examples id, parent) of the last build."""
     rows = con.execute(
-        "select build, version from graph_build order by build desc limit 1"
+        "select build, version, examples_id, parent from graph_build order by build desc limit 1"
     ).fetchall()
-    return (rows[0][0], rows[0][1]) if rows else None
+    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None
 
 
 def _version(row: tuple[Any, ...]) -> GraphVersion:
-    version, parent, learning_id, nodes, edges, learning, built_at, settings, mark = row
+    version, parent, learning_id, nodes, edges, learning, built_at, settings, mark, rows = row
     return GraphVersion(
         version,
         parent,
@@ -233,11 +295,12 @@ def _version(row: tuple[Any, ...]) -> GraphVersion:
         built_at,
         json.loads(settings),
         json.loads(mark),
+        rows,
     )
 
 
 def list_versions(con: duckdb.DuckDBPyConnection) -> list[GraphVersion]:
-    """Every build that changed what is latest, newest first."""
+    """Every build that changed the graph or the training rows, newest first."""
     return [_version(row) for row in con.execute(_SELECT + "order by b.build desc").fetchall()]
 
 
@@ -267,7 +330,9 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
                 "give more characters."
             )
     try:
-        moment = datetime.fromisoformat(name).replace(tzinfo=None)
+        moment = datetime.fromisoformat(name)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
     except ValueError:
         moment = None
     if moment is not None:

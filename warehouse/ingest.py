@@ -21,7 +21,7 @@ from warehouse.dataflow import mine_links
 from warehouse.errors import UnreadableInput
 from warehouse.identity import Form, digest, richness_of, supersedes
 from warehouse.readers import openai_chat
-from warehouse.readers.registry import FORMATS, READER_VERSION, Shape, shape_of
+from warehouse.readers.registry import READER_VERSION, Shape, shape_of
 from warehouse.readers.stream import Item, iter_items, open_bytes, sha256_of
 from warehouse.records import (
     UNRECORDED,
@@ -40,8 +40,21 @@ BATCH_CHARACTERS = 32 << 20
 """Characters of raw text of one transaction, roughly: keeps memory flat for huge records."""
 RESULT_LIMIT = 2_000
 """Characters of a result that are kept; its hash and size are of the whole."""
+PROBED = 10_000
+"""Records looked at before a file counts as none of ours."""
 RAW_LIMIT = 1_000_000
 """Characters of a quarantined record that are kept."""
+
+_STRANGE = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What valid JSON of an unforeseen shape raises in a reader: that record is set aside."""
 
 _COUNTED = ("read", "new", "updated", "duplicate", "quarantined")
 _KINDS = ("trajectories", "calls", "tools")
@@ -175,9 +188,10 @@ def ingest_file(
         progress: Told after each batch.
     """
     report = FileReport(path=name or str(path), source=source)
-    if format != "auto" and format not in FORMATS:
+    if "/" in source or not source.strip():
         raise UnreadableInput(
-            f"expected a format out of auto, {', '.join(FORMATS)}, got {format!r}."
+            f"expected a source name without a slash, got {source!r}: the slash parts a tool's "
+            "namespace from its name."
         )
     sha = sha256_of(path)
     known = con.execute(
@@ -246,7 +260,7 @@ def _probe(items: Iterator[Item], format: str) -> tuple[Iterator[Item], Shape | 
             broken = [i for i in rest if i.error is not None]
             return iter([whole, *broken]), shape_of(whole.value, format)
         shape = shape_of(item.value, format) if item.error is None else None
-        if shape is not None or len(head) >= 100:
+        if shape is not None or len(head) >= PROBED:
             return chain(head, items), shape
     return iter(head), None
 
@@ -317,8 +331,18 @@ def _sort_in(
     batch: _Batch, item: Item, shape: Shape, report: FileReport, occurrences: Counter[str]
 ) -> int:
     """Read one item into the batch; the number of calls it brought."""
+    try:
+        records = list(shape.read(item))
+        rows = {
+            id(record): _row(record, shape.format, report.source)
+            for record in records
+            if isinstance(record, TrajectoryRecord)
+        }
+    except _STRANGE as error:
+        reason = f"expected a {shape.format} record, got {type(error).__name__}: {str(error)[:200]}"
+        records, rows = [Rejected(item.place, reason, item.raw)], {}
     calls = 0
-    for record in shape.read(item):
+    for record in records:
         match record:
             case ToolRecord():
                 report.counts["tools"]["read"] += 1
@@ -331,7 +355,7 @@ def _sort_in(
                 report.counts["calls"]["read"] += len(record.calls)
                 report.orphans += record.orphans
                 calls += len(record.calls)
-                row = _row(record, shape.format, report.source)
+                row = rows[id(record)]
                 if record.native_id is None:
                     row = _numbered(row, report.source, occurrences)
                 batch.trajectories.append(row)
@@ -355,6 +379,10 @@ def _row(record: TrajectoryRecord, format: str, source: str) -> _Row:
     stated = record.links_kind in ("gold", "dataflow")
     mined = mine_links(record.request, record.calls, by_value=not stated)
     record.request = storable(redact_text(record.request))
+    if record.native_id is not None:
+        record.native_id = storable(record.native_id)
+    if record.split is not None:
+        record.split = storable(str(record.split))
     turns = {turn: i for i, turn in enumerate(sorted({call.turn for call in record.calls}))}
     calls = [_call_row(position, turns[c.turn], c) for position, c in enumerate(record.calls)]
     links = [(s, t, record.links_kind) for s, t in record.links] + [
@@ -480,6 +508,16 @@ _TOOL: _Schema = {
     "output_types": pl.String,
     "status": pl.String,
     "delivery": pl.Int64,
+}
+_QUARANTINE: _Schema = {
+    "quarantine_id": pl.String,
+    "source": pl.String,
+    "path": pl.String,
+    "place": pl.String,
+    "format": pl.String,
+    "reason": pl.String,
+    "raw": pl.String,
+    "created_at": pl.Datetime("us"),
 }
 _LINK: _Schema = {
     "trajectory_id": pl.String,
@@ -674,22 +712,27 @@ def _store_tools(
 ) -> None:
     if not tools:
         return
-    known = {
-        (name, contract)
-        for name, contract in con.execute(
-            "select name, contract_hash from tool_version where namespace = ?", [source]
+    # The current contract of each name; within one delivery the greatest hash counts, so that the
+    # order of its records does not matter.
+    current = {
+        name: (delivered, contract, status)
+        for name, delivered, contract, status in con.execute(
+            "select name, delivery, contract_hash, status from tool_version where namespace = ? "
+            "qualify row_number() over "
+            "(partition by name order by delivery desc, contract_hash desc) = 1",
+            [source],
         ).fetchall()
     }
-    names = {name for name, _ in known}
     rows = []
     for tool in tools:
         row = tool_row(source, tool, delivery)
-        if (row[1], row[2]) in known:
+        name, contract = row[1], row[2]
+        old = current.get(name)
+        if old and (old[1:] == (contract, "active") or (old[0] == delivery and old[1] > contract)):
             counts["duplicate"] += 1
             continue
-        counts["updated" if row[1] in names else "new"] += 1
-        known.add((row[1], row[2]))
-        names.add(row[1])
+        counts["updated" if old else "new"] += 1
+        current[name] = (delivery, contract, "active")
         rows.append(row)
     append_tools(con, rows)
 
@@ -734,23 +777,29 @@ def _store_edges(con: duckdb.DuckDBPyConnection, edges: list[DeclaredEdge], sour
 def _quarantine(
     con: duckdb.DuckDBPyConnection, rejected: list[tuple[Rejected, str]], report: FileReport
 ) -> None:
+    if not rejected:
+        return
+    now = utc_now()
+    rows = []
     for record, _ in rejected:
-        raw = storable(redact_text(record.raw))[:RAW_LIMIT]
-        identity = digest(report.source, record.reason, hashlib.sha256(raw.encode()).hexdigest())[
-            :16
-        ]
-        con.execute(
-            "insert into quarantine select ?, ?, ?, ?, ?, ?, ?, ? where not exists "
-            "(select 1 from quarantine where quarantine_id = ?)",
-            [
-                identity,
+        raw = storable(redact_text(record.raw))
+        identity = digest(report.source, Path(report.path).name, record.place, record.reason, raw)
+        kept = raw if len(raw) <= RAW_LIMIT else f"{raw[:RAW_LIMIT]} [cut, {len(raw)} characters]"
+        rows.append(
+            (
+                identity[:16],
                 report.source,
                 report.path,
                 record.place,
                 report.format or "",
                 record.reason,
-                raw,
-                utc_now(),
-                identity,
-            ],
+                kept,
+                now,
+            )
         )
+    con.register("staged", pl.DataFrame(rows, schema=_QUARANTINE, orient="row"))
+    con.execute(
+        "insert into quarantine select s.* from staged s where not exists "
+        "(select 1 from quarantine q where q.quarantine_id = s.quarantine_id)"
+    )
+    con.unregister("staged")

@@ -6,7 +6,6 @@ A suite is named after its source, ``<source>/test`` where the source ships a sp
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -130,6 +129,7 @@ def list_suites(con: duckdb.DuckDBPyConnection) -> list[Suite]:
 def count_waiting(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> dict[str, int]:
     """Held-out rows by suite that its newest version lacks."""
     prepare(con, parameters)
+    candidates = {name: rows for name, _, rows in _candidates(con)}
     waiting = {}
     for suite in list_suites(con):
         frozen = {
@@ -139,8 +139,7 @@ def count_waiting(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -
                 [suite.name, suite.version],
             ).fetchall()
         }
-        now = next((rows for name, _, rows in _candidates(con) if name == suite.name), [])
-        waiting[suite.name] = sum(row[0] not in frozen for row in now)
+        waiting[suite.name] = sum(row[0] not in frozen for row in candidates.get(suite.name, []))
     return waiting
 
 
@@ -175,39 +174,3 @@ def read_suite(con: duckdb.DuckDBPyConnection, suite: Suite) -> pl.DataFrame:
         },
         orient="row",
     )
-
-
-def export_examples(
-    con: duckdb.DuckDBPyConnection, folder: Path, parameters: GraphParameters
-) -> tuple[str, Path]:
-    """The rows that training may see, as an immutable Parquet file named by its content.
-
-    Returns:
-        (content id, path). Columns: id, source, request, tools, links, has_links, split.
-    """
-    prepare(con, parameters)
-    rows = con.execute(
-        "select trajectory_id, source, request, tools, links, has_links, split from learning_row "
-        "where is_plannable and split <> 'test' order by trajectory_id"
-    ).fetchall()
-    content_id = digest(rows)
-    path = folder / f"{content_id}.parquet"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        frame = pl.DataFrame(
-            [(*row[:3], json.dumps(row[3]), json.dumps(row[4]), *row[5:]) for row in rows],
-            schema={
-                "id": pl.String,
-                "source": pl.String,
-                "request": pl.String,
-                "tools": pl.String,
-                "links": pl.String,
-                "has_links": pl.Boolean,
-                "split": pl.String,
-            },
-            orient="row",
-        )
-        temporary = path.with_suffix(".tmp")
-        frame.write_parquet(temporary)
-        temporary.rename(path)
-    return content_id, path

@@ -101,7 +101,7 @@ def test_bad_paths_and_files_end_in_one_sentence(home, tmp_path):
     good = write_lines(tmp_path / "good.jsonl", [trajectory("1", "a"), trajectory("2", "b")])
     result = run("ingest", str(good), str(tmp_path / "picture.png"), "--json", code=1)
     assert json.loads(result.stdout)["totals"]["trajectories"]["new"] == 2  # unharmed
-    assert "out of auto" in error_of("ingest", str(good), "--format", "nonsense")
+    assert "--format auto" in error_of("ingest", str(good), "--format", "nonsense", code=2)
 
 
 def test_wrong_usage_is_exit_code_2(home, monkeypatch):

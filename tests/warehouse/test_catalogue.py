@@ -1,8 +1,9 @@
 import pytest
 
-from tests.factories import tool, write_lines
+from tests.factories import tool, trajectory, write_lines
 from warehouse.catalogue import list_tools, sync_catalogue
 from warehouse.errors import UnreadableInput
+from warehouse.ingest import ingest_file
 
 
 def parameter(name, type="string", required=False, description=""):
@@ -61,3 +62,29 @@ def test_the_two_aws_catalogues_differ_as_counted(con, data):
     assert len(result["added"]) == 9416
     assert len(result["removed"]) == 869
     assert len(set(result["changed"]["parameters"]) | set(result["changed"]["required"])) >= 1584
+
+
+def deliver(con, path):
+    (number,) = con.execute("select nextval('delivery_number')").fetchall()[0]
+    ingest_file(con, path, source="s", delivery=number)
+
+
+def test_a_removed_tool_that_traces_call_is_unlisted(con, tmp_path):
+    sync_catalogue(con, write_lines(tmp_path / "a.jsonl", [tool("a"), tool("b")]), "s")
+    deliver(con, write_lines(tmp_path / "t.jsonl", [trajectory("1", ("b", "x"))]))
+    sync_catalogue(con, write_lines(tmp_path / "b.jsonl", [tool("a")]), "s")
+    assert {(t["name"], t["status"]) for t in list_tools(con)} == {
+        ("a", "active"),
+        ("b", "unlisted"),
+    }
+
+
+def test_a_tool_that_is_delivered_again_comes_back_and_contracts_may_go_back(con, tmp_path):
+    old, new = [tool("a", "old")], [tool("a", "new")]
+    for i, lines in enumerate((old, new, old)):
+        deliver(con, write_lines(tmp_path / f"{i}.jsonl", [*lines, tool(f"x{i}")]))
+    assert {t["description"] for t in list_tools(con) if t["name"] == "a"} == {"old"}
+    sync_catalogue(con, write_lines(tmp_path / "s.jsonl", [tool("x0")]), "s")
+    assert {t["name"] for t in list_tools(con)} == {"x0"}
+    deliver(con, write_lines(tmp_path / "again.jsonl", [tool("a", "old")]))
+    assert {t["name"] for t in list_tools(con)} == {"x0", "a"}

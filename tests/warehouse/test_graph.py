@@ -26,7 +26,9 @@ def deliver(con, tmp_path, *lines, source="s"):
 
 
 def build(con, tmp_path, parameters=NONE_HELD):
-    return build_graph(con, tmp_path / "graphs", parameters, code_version="t")
+    return build_graph(
+        con, tmp_path / "graphs", parameters, examples=tmp_path / "rows", code_version="t"
+    )
 
 
 def seen(con, tmp_path, **wanted):
@@ -268,3 +270,29 @@ def test_ultratool_mined_from_train_alone_covers_191_of_218_test_links(con, data
     assert len(gold) == 218
     assert len(learning & set(gold)) + len(loops) >= 191
     assert con.sql("select count(*) from declared_edge").fetchall() == [(611,)]
+
+
+def test_a_prefix_that_fits_two_tools_is_not_guessed(con, tmp_path):
+    deliver(con, tmp_path, tool("b__c"), source="a")
+    deliver(con, tmp_path, tool("c"), source="a__b")
+    deliver(con, tmp_path, trajectory("1", ("a__b__c", "x"), ("d", "y")), source="chat")
+    assert seen(con, tmp_path) == {("a__b__c", "d"): 1}
+
+
+def test_dataflow_never_runs_within_a_turn(con, tmp_path):
+    def call(i, name, arguments):
+        return {"id": str(i), "function": {"name": name, "arguments": arguments}}
+
+    chat = {
+        "messages": [
+            {"role": "user", "content": "q"},
+            {
+                "role": "assistant",
+                "tool_calls": [call(1, "a", "{}"), call(2, "b", '{"id": "H-4711"}')],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": '{"id": "H-4711"}'},
+            {"role": "tool", "tool_call_id": "2", "content": "y"},
+        ]
+    }
+    deliver(con, tmp_path, chat)
+    assert seen(con, tmp_path, kind="dataflow") == {}

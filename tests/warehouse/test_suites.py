@@ -1,13 +1,11 @@
-import polars as pl
 import pytest
 
 from tests.factories import tool, trajectory, write_lines
 from warehouse.errors import UnknownSuite
-from warehouse.graph import GraphParameters, prepare
+from warehouse.graph import GraphParameters, export_examples, prepare, read_examples_file
 from warehouse.ingest import ingest_file
 from warehouse.suites import (
     count_waiting,
-    export_examples,
     find_suite,
     freeze_suites,
     list_suites,
@@ -86,14 +84,54 @@ def test_too_few_held_out_rows_make_no_suite(con, tmp_path):
 
 def test_training_rows_hold_no_test_row_and_are_named_by_content(con, tmp_path):
     deliver(con, tmp_path, *many(100))
-    content_id, path = export_examples(con, tmp_path / "examples", PARAMETERS)
-    frame = pl.read_parquet(path)
     held = {i for i, split in splits(con).items() if split == "test"}
+    content_id = export_examples(con, tmp_path / "examples")
+    frame = read_examples_file(tmp_path / "examples", content_id)
     assert held
     assert held.isdisjoint(frame["id"])
-    assert export_examples(con, tmp_path / "examples", PARAMETERS) == (content_id, path)
+    assert export_examples(con, tmp_path / "examples") == content_id
     deliver(con, tmp_path, *many(10, start=100))
-    assert export_examples(con, tmp_path / "examples", PARAMETERS)[0] != content_id
+    prepare(con, PARAMETERS)
+    assert export_examples(con, tmp_path / "examples") != content_id
+
+
+def test_what_a_suite_has_frozen_is_never_trained_on_whatever_changes(con, tmp_path):
+    deliver(con, tmp_path, *many(200))
+    (suite,) = freeze_suites(con, PARAMETERS, min_rows=20)
+    requests = set(read_suite(con, suite)["request"])
+    grown = [{**line, "steps": [*line["steps"], {"tool": "more"}]} for line in many(200)]
+    trained = [{**line, "split": "train"} for line in many(200)]
+    for lines, parameters in (
+        ([], GraphParameters(seed=1)),
+        ([], GraphParameters(test=0.05)),
+        (grown, PARAMETERS),
+        (trained, PARAMETERS),
+    ):
+        if lines:
+            deliver(con, tmp_path, *lines)
+        prepare(con, parameters)
+        rows = read_examples_file(tmp_path / "e", export_examples(con, tmp_path / "e"))
+        assert len(rows) > 50
+        assert requests.isdisjoint(rows["request"])
+
+
+def test_a_request_that_is_held_out_is_not_trained_on_with_another_plan(con, tmp_path):
+    runs = [{**line, "request": f"r{i % 40}"} for i, line in enumerate(many(200))]
+    deliver(con, tmp_path, *runs)
+    prepare(con, PARAMETERS)
+    held = {
+        r for (r,) in con.sql("select request from learning_row where split = 'test'").fetchall()
+    }
+    rows = read_examples_file(tmp_path / "e", export_examples(con, tmp_path / "e"))
+    assert held
+    assert held.isdisjoint(rows["request"])
+
+
+def test_rows_without_own_split_do_not_enter_the_suite_of_a_split_source(con, tmp_path):
+    own = [{**line, "split": "test" if i < 30 else "train"} for i, line in enumerate(many(100))]
+    deliver(con, tmp_path, *own, *many(100, start=100))
+    (suite,) = freeze_suites(con, PARAMETERS, min_rows=20)
+    assert (suite.name, suite.num_rows) == ("s/test", 30)
 
 
 def test_plans_keep_successes_collapse_equal_calls_and_carry_links(con, tmp_path):
@@ -121,4 +159,5 @@ def test_rows_that_no_planner_could_offer_are_left_out(con, tmp_path):
         con, tmp_path, *[trajectory(str(i), "a", f"invented{i}") for i in range(200)], tool("a")
     )
     assert freeze_suites(con, PARAMETERS, min_rows=1) == []
-    assert pl.read_parquet(export_examples(con, tmp_path / "e", PARAMETERS)[1]).is_empty()
+    prepare(con, PARAMETERS)
+    assert read_examples_file(tmp_path / "e", export_examples(con, tmp_path / "e")).is_empty()

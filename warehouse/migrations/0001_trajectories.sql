@@ -80,7 +80,7 @@ create table declared_edge (
 
 -- One row per record that could not be used.
 create table quarantine (
-    quarantine_id   varchar not null,   -- hash of source, place and raw text
+    quarantine_id   varchar not null,   -- hash of source, file name, place, reason and raw text
     source          varchar not null,
     path            varchar not null,   -- as given
     place           varchar not null,   -- line or record

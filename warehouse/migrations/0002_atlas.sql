@@ -12,11 +12,12 @@ create table graph_version (
     num_learning_edges integer not null
 );
 
--- One row per build that changed what is latest; the last row is the latest version.
+-- One row per build that changed the graph or the training rows; the last row is the latest.
 create table graph_build (
     build        integer primary key,
     version      varchar not null,
     parent       varchar,
+    examples_id  varchar not null,      -- training rows of the same state, a Parquet file of that name
     code_version varchar not null,
     built_at     timestamp not null
 );

@@ -1,5 +1,6 @@
 """The normalised form: tools, trajectories, declared graphs, requests, one JSON object a line."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +22,7 @@ LINK_KINDS = ("gold", "dataflow", "adjacent", "predicted", "inferred", "none")
 
 def is_trajectory(value: Any) -> bool:
     """A line of trajectories.jsonl: has ``steps`` with the request they serve."""
-    return isinstance(value, dict) and "steps" in value and "request" in value
+    return isinstance(value, dict) and "steps" in value and isinstance(value.get("request"), str)
 
 
 def is_tool(value: Any) -> bool:
@@ -42,7 +43,9 @@ def is_edge(value: Any) -> bool:
 
 def is_request(value: Any) -> bool:
     """A line of requests.jsonl: a request without a plan."""
-    return isinstance(value, dict) and "steps" not in value and "request" in value
+    return (
+        isinstance(value, dict) and "steps" not in value and isinstance(value.get("request"), str)
+    )
 
 
 def read_trajectory(item: Item) -> Iterator[Record]:
@@ -55,6 +58,11 @@ def read_trajectory(item: Item) -> Iterator[Record]:
         yield Rejected(item.place, "expected steps to be a list of objects with a tool", item.raw)
         return
     meta = value.get("meta") or {}
+    if not isinstance(meta, dict) or not all(isinstance(x, dict) for x in value.get("links") or []):
+        yield Rejected(
+            item.place, "expected meta to be an object and links a list of objects", item.raw
+        )
+        return
     kind = str(meta.get("links", "gold" if value.get("links") else "none"))
     links = []
     for link in value.get("links") or []:
@@ -98,8 +106,6 @@ def _call(turn: int, step: dict[str, Any]) -> Call:
 
 def as_text(value: Any) -> str | None:
     """A result as text: strings as they are, anything else as JSON."""
-    import json
-
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -116,7 +122,10 @@ def parse_time(value: Any) -> datetime | None:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    try:
+        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError:
+        return None
 
 
 def read_tool(item: Item) -> Iterator[Record]:

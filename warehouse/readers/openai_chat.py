@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from warehouse.identity import digest
 from warehouse.readers.normalised import as_text
 from warehouse.readers.stream import Item
 from warehouse.records import Call, Record, Rejected, ToolRecord, TrajectoryRecord
@@ -45,14 +46,15 @@ def read_conversation(item: Item) -> Iterator[Record]:
     value = item.value
     wrapper = value if isinstance(value, dict) else {}
     tau = "traj" in wrapper
-    request = wrapper["request"] if "response" in wrapper else wrapper
+    is_pair = isinstance(wrapper.get("request"), dict) and "messages" not in wrapper and not tau
+    request = wrapper["request"] if is_pair else wrapper
     if isinstance(value, list):
         messages = value
     elif tau:
         messages = wrapper["traj"]
     else:
         messages = list(request["messages"])
-    if "response" in wrapper:
+    if isinstance(wrapper.get("response"), dict):
         choices = wrapper["response"].get("choices") or []
         messages += [c["message"] for c in choices[:1] if isinstance(c.get("message"), dict)]
     for tool in request.get("tools") or []:
@@ -74,6 +76,10 @@ def read_conversation(item: Item) -> Iterator[Record]:
     )
     if tau and "task_id" in wrapper:
         native_id = f"task{wrapper['task_id']}-trial{wrapper.get('trial', 0)}"
+    if native_id is None and "response" in wrapper:
+        # Each later request of a conversation repeats its history: one trajectory that grows.
+        opening = [m for m in messages[:8] if m["role"] in ("system", "developer", "user")][:2]
+        native_id = f"opening {digest(opening)[:16]}"
     yield TrajectoryRecord(
         request=next((_text(m) for m in messages if m["role"] == "user"), ""),
         calls=calls,

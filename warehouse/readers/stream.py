@@ -52,7 +52,7 @@ def iter_items(file: BinaryIO) -> Iterator[Item]:
         head = buffered.peek(size)[:size].lstrip(b"\xef\xbb\xbf \t\r\n")
         if head[:1] == b"[" and not _first_line_is_json(head):
             yield from _list_items(buffered)
-        elif _first_line_is_json(head) or head[:1] not in (b"{", b"["):
+        elif _first_line_is_json(head) or b"\n" not in head or head[:1] not in (b"{", b"["):
             yield from _line_items(buffered)
         else:
             yield from _document_or_lines(buffered)
@@ -116,7 +116,7 @@ def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
 
 def _list_items(file: BinaryIO) -> Iterator[Item]:
     decoder = json.JSONDecoder()
-    reader = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+    reader = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     text = reader.read(_CHUNK)
     at = text.index("[") + 1
     number = 0
@@ -125,6 +125,10 @@ def _list_items(file: BinaryIO) -> Iterator[Item]:
         while at < len(text) and text[at] in _BLANK + ",":
             at += 1
         if at < len(text) and text[at] == "]":
+            rest = (text[at + 1 :] + reader.read(_CHUNK)).strip()
+            if rest:
+                after = "not JSON: content after the end of the list"
+                yield Item(f"after record {number}", _shown(rest), error=after)
             return
         value: Any = None
         failure: str | None = "the list ends before it is closed"
@@ -139,7 +143,11 @@ def _list_items(file: BinaryIO) -> Iterator[Item]:
         # A number or word at the very end of the buffer may go on in the next chunk.
         if failure is None and (end < len(text) or ended):
             number += 1
-            yield Item(f"record {number}", text[at:end], value)
+            raw = text[at:end]
+            if raw.isascii() or _is_text(raw):
+                yield Item(f"record {number}", raw, value)
+            else:
+                yield Item(f"record {number}", _shown(raw), error="not UTF-8 in some of its text")
             at = end
             continue
         if not ended:
@@ -150,5 +158,19 @@ def _list_items(file: BinaryIO) -> Iterator[Item]:
             continue
         rest = text[at:]
         if rest or failure:
-            yield Item(f"record {number + 1}", rest, error=f"not JSON: {failure}")
+            yield Item(f"record {number + 1}", _shown(rest), error=f"not JSON: {failure}")
         return
+
+
+def _is_text(raw: str) -> bool:
+    """Whether every byte could be decoded."""
+    try:
+        raw.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(text: str) -> str:
+    """Text that was decoded with surrogate escapes, with replacement characters instead."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")

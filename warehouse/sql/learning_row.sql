@@ -2,10 +2,11 @@
 -- grain: trajectory_id.
 -- parameters: $seed (split seed), $test and $validation (shares, out of 1).
 -- Kept are calls that did not fail; the same call again at once (tool and arguments) is one step.
--- Dropped are predicted trajectories, those without a request or without a kept call, and those
--- that use a tool outside the catalogue: no planner could offer it.
--- split: the source's own test stays test; everything else is drawn by sha256(seed, tools), so that
--- equal sequences lie on one side and a later night never moves a row.
+-- Dropped are predicted trajectories and those without a kept call. is_plannable is false without
+-- a request, and where a tool is outside the catalogue: no planner could offer it.
+-- split: what a suite has frozen, by id or by the very request, is test for ever, whatever settings
+-- or deliveries change. Else the source's own test stays test, and everything else is drawn by
+-- sha256(seed, tools), so that equal sequences lie on one side and a later night never moves a row.
 create or replace temp table learning_row as
 with
 kept as (
@@ -63,6 +64,11 @@ links as (
     from gold
     group by trajectory_id
 ),
+frozen as (
+    select distinct s.source, r.trajectory_id, r.request
+    from suite_row r
+    join suite s using (name, version)
+),
 drawn as (
     select
         *,
@@ -78,9 +84,11 @@ select
     coalesce(l.links, []) as links,
     t.links_kind in ('gold', 'dataflow') as has_links,
     t.split is not null as has_own_split,
-    d.is_plannable,
+    d.is_plannable and t.request <> '' as is_plannable,
     case
         when t.split = 'test' then 'test'
+        when t.trajectory_id in (select trajectory_id from frozen)
+            or (t.source, t.request) in (select (source, request) from frozen) then 'test'
         when t.split is null and d.draw < $test then 'test'
         when t.split = 'validation' then 'validation'
         when d.draw >= $test and d.draw < $test + $validation then 'validation'
@@ -89,5 +97,4 @@ select
 from drawn d
 join trajectory t using (trajectory_id)
 left join links l using (trajectory_id)
-where t.request <> ''
 order by t.trajectory_id

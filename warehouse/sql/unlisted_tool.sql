@@ -2,7 +2,11 @@
 -- grain: (namespace, name). nearest: up to three listed names by Jaro-Winkler similarity.
 with
 catalogued as (
-    select distinct namespace, name from tool_version where status <> 'removed'
+    select namespace, name
+    from tool_version
+    qualify row_number() over (
+        partition by namespace, name order by delivery desc, contract_hash desc
+    ) = 1 and status <> 'removed'
 ),
 called as (
     select
@@ -16,7 +20,7 @@ called as (
 unlisted as (
     select c.*
     from called c
-    where c.namespace in (select namespace from catalogued)
+    where c.namespace in (select namespace from tool_version)
         and (c.namespace, c.name) not in (select (namespace, name) from catalogued)
 ),
 ranked as (
