@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NoReturn, cast
@@ -97,10 +98,19 @@ def _log_to_stderr() -> None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         log.addHandler(handler)
     elif not log.handlers:
-        handler = logging.StreamHandler()
+        handler = _Stderr()
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         log.addHandler(handler)
     log.setLevel(logging.INFO)
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to standard error as it is now, not as it was when the handler was made."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def _mode(train: str) -> Literal["auto", "always", "never"]:
