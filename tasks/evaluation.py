@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_args
+
+from duckdb import DuckDBPyConnection
 
 from models.errors import NotEnoughData
 from models.evaluation import PlannerResult, evaluate
@@ -18,7 +20,7 @@ from tasks.registry import Registry
 from tasks.settings import Settings, code_version
 from warehouse.connection import open_warehouse
 from warehouse.identity import digest
-from warehouse.reports import note_alias, read_report, store_report
+from warehouse.reports import last_report, note_alias, read_report, store_report
 from warehouse.suites import Suite
 
 log = logging.getLogger("toolatlas")
@@ -99,13 +101,14 @@ def regress(
     primary = primary_suite(settings, suites)
     graph = find(settings)
     policy = _policy(settings)
-    report_id = digest(
+    basis = digest(
         sorted((suite.name, suite.content_id) for suite in suites),
-        [graph.version, champion, challenger, primary, asdict(policy), settings.text_encoder],
+        [graph.version, graph.examples_id, primary, asdict(policy), settings.text_encoder],
         code_version(),
-    )[:16]
+    )
+    report_id = digest(basis, champion, challenger)[:16]
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        known = read_report(con, report_id)
+        known = read_report(con, report_id) or _report_of_champion(con, basis, champion, challenger)
     if known:
         log.info("report %s stands: nothing changed since it was made", report_id)
         return {**known, "new": False}
@@ -114,6 +117,7 @@ def regress(
     decision = _decide(results, champion, challenger, primary, policy)
     report = {
         "id": report_id,
+        "basis": basis,
         **decision.to_json(),
         "suite": primary,
         "metrics": results_json(results)[primary],
@@ -135,6 +139,16 @@ def regress(
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         store_report(con, report)
     return {**report, "new": True}
+
+
+def _report_of_champion(
+    con: DuckDBPyConnection, basis: str, champion: str | None, challenger: str | None
+) -> dict[str, Any] | None:
+    """The report that made the champion, while nothing has changed since and nobody challenges."""
+    last = last_report(con)
+    if last and challenger is None and last["basis"] == basis and last["challenger"] == champion:
+        return last if last["decision"] == "promote" else None
+    return None
 
 
 def primary_suite(settings: Settings, suites: dict[Suite, list[Example]]) -> str:
@@ -227,18 +241,37 @@ def _decide(
 
     subject = challenger or champion
     if subject is None:
-        return Decision("inconclusive", ("No planner was trained yet.",), primary, ())
+        told = "There is neither a champion nor a challenger to measure."
+        return Decision("inconclusive", (told,), primary, ())
     if challenger is None:
         told = f"gtool {champion} stays champion: there is no challenger to compare it with."
         return Decision("keep", (told,), primary, ())
     baselines = [candidate(name, name) for name in results[primary] if "gtool" not in name]
-    return decide_promotion(
+    decision = decide_promotion(
         candidate("gtool", f"gtool {challenger}"),
         candidate("gtool-champion", f"gtool {champion}") if champion else None,
         baselines,
         policy,
         primary=primary,
     )
+    behind = _behind(results, f"gtool {challenger}", primary, policy.margin)
+    return replace(decision, reasons=(*decision.reasons, *behind))
+
+
+def _behind(
+    results: dict[str, dict[str, PlannerResult]], name: str, primary: str, margin: float
+) -> list[str]:
+    """A sentence for each other suite on which a baseline plans better than the subject."""
+    sentences = []
+    for suite, by_planner in results.items():
+        scores = {planner: result.metrics["n_f1"] for planner, result in by_planner.items()}
+        best = max((p for p in scores if "gtool" not in p), key=lambda p: scores[p])
+        if suite != primary and scores[best] > scores["gtool"] + margin:
+            sentences.append(
+                f"On {suite} {best} plans better than {name}: n-F1 {scores[best]:.3f} against "
+                f"{scores['gtool']:.3f}."
+            )
+    return sentences
 
 
 def _log_to_mlflow(registry: Registry, report: dict[str, Any]) -> None:

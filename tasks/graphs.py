@@ -121,6 +121,8 @@ def freeze(
 ) -> list[Suite]:
     """Make the suites that are missing; with ``refresh`` also new versions of the others."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        for name in names:
+            find_suite(con, name)
         made = freeze_suites(
             con,
             parameters(settings),

@@ -132,10 +132,18 @@ class Registry:
 
     def planner_folder(self, number: str) -> Path:
         """The stored planner of a version as a local folder."""
-        root = mlflow.artifacts.download_artifacts(
-            artifact_uri=f"models:/{MODEL}/{self.version(number).version}"
-        )
-        return Path(root) / "artifacts" / "planner"
+        uri = f"models:/{MODEL}/{self.version(number).version}"
+        try:
+            root = mlflow.artifacts.download_artifacts(artifact_uri=uri)
+        except (MlflowException, OSError) as error:
+            raise UnknownModel(
+                f"expected the artifacts of {uri}, MLflow cannot hand them out ({error}): restore "
+                "them, or promote another version."
+            ) from error
+        folder = Path(root) / "artifacts" / "planner"
+        if not folder.is_dir():
+            raise UnknownModel(f"expected the planner of version {number} in {folder}, it is gone.")
+        return folder
 
     def tag_version(self, number: str, tags: Mapping[str, str]) -> None:
         """Write tags on a version."""

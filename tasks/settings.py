@@ -4,6 +4,7 @@ A setting is ``TOOLATLAS_<NAME>`` in the environment or a line in ``toolatlas.to
 project; the environment wins.
 """
 
+import difflib
 import hashlib
 import os
 from functools import cached_property, lru_cache
@@ -107,7 +108,19 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """The settings as they are now."""
+    """The settings as they are now.
+
+    Raises:
+        ValueError: The environment holds a TOOLATLAS_ name that is no setting.
+    """
+    known = {f"TOOLATLAS_{name.upper()}" for name in Settings.model_fields} | {
+        "TOOLATLAS_TRACEBACK"
+    }
+    for name in sorted(os.environ):
+        if name.startswith("TOOLATLAS_") and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"expected a setting, got {name} in the environment{hint}")
     return Settings()
 
 

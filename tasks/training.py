@@ -104,8 +104,10 @@ def train(
 
 def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> None:
     """Finish what a training that was killed after registering had left to do."""
-    if "decision" not in registry.version(known).tags and registry.aliases()["champion"] != known:
-        _make_challenger(settings, registry, known, "it was registered and not yet measured")
+    aliases = registry.aliases()
+    unmeasured = "decision" not in registry.version(known).tags
+    if known not in aliases.values() and (unmeasured or aliases["champion"] is None):
+        _make_challenger(settings, registry, known, "it stands for the present state of the data")
     shutil.rmtree(settings.training / key, ignore_errors=True)
 
 

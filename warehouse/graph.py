@@ -73,7 +73,7 @@ class GraphVersion:
             "nodes": self.nodes,
             "edges": self.edges,
             "learning_edges": self.learning_edges,
-            "built_at": self.built_at.isoformat(timespec="seconds"),
+            "built_at": self.built_at.isoformat(),
             "mark": self.mark,
             "new": self.new,
         }

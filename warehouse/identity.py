@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 
@@ -18,21 +19,25 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+CallForm = tuple[str, str | None, str, str | None, str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """What is compared between two forms of one key.
 
-    ``calls`` holds, for each call, (name, arguments, status, result hash).
+    ``calls`` holds, for each call, (name, arguments, status, result hash, call id).
     """
 
     content_hash: str
     request: str
-    calls: tuple[tuple[str, str | None, str, str | None], ...]
+    calls: tuple[CallForm, ...]
     richness: tuple[int, ...]
+    started_at: datetime | None = None
 
 
 def richness_of(
-    calls: Sequence[tuple[str, str | None, str, str | None]],
+    calls: Sequence[CallForm],
     *,
     num_links: int,
     has_split: bool,
@@ -40,22 +45,28 @@ def richness_of(
     num_meta: int,
 ) -> tuple[int, ...]:
     """How complete a form is, most important part first."""
-    answered = sum(status != "no_result" for _, _, status, _ in calls)
+    answered = sum(not _is_open(call) for call in calls)
     return (len(calls), answered, int(has_split), num_links, int(has_time), num_meta)
+
+
+def _is_open(call: CallForm) -> bool:
+    """A call without a result, be its arguments sound or not."""
+    return call[2] in ("no_result", "invalid") and call[3] is None
 
 
 def supersedes(new: Form, old: Form) -> bool:
     """Whether ``new`` is the same run as ``old``, told more fully.
 
-    The same request, and the calls of ``old`` are the first calls of ``new``, each the same or with
-    a result where ``old`` had none. Equally full forms are ordered by content hash, so that the
-    outcome does not depend on which came first.
+    The same request and start, and the calls of ``old`` are the first calls of ``new``, each with
+    the same id, and with the same result or one where ``old`` had none. Equally full forms are
+    ordered by content hash, so that the outcome does not depend on which came first.
     """
     if new.request != old.request or len(new.calls) < len(old.calls):
         return False
+    if old.started_at is not None and new.started_at != old.started_at:
+        return False
     for mine, theirs in zip(new.calls, old.calls, strict=False):
-        same_call = mine[:2] == theirs[:2]
-        answered = theirs[2] == "no_result" or mine[2:] == theirs[2:]
-        if not (same_call and answered):
+        same_call = mine[:2] == theirs[:2] and mine[4] == theirs[4]
+        if not (same_call and (_is_open(theirs) or mine[2:4] == theirs[2:4])):
             return False
     return (new.richness, new.content_hash) > (old.richness, old.content_hash)

@@ -4,6 +4,7 @@ Each batch is one transaction: what it reports as stored survives a crash, and r
 again counts it as duplicate. A file that was read to its end is remembered by its bytes.
 """
 
+import glob
 import hashlib
 import json
 from collections import Counter
@@ -19,7 +20,7 @@ import polars as pl
 from warehouse.connection import transaction, utc_now
 from warehouse.dataflow import mine_links
 from warehouse.errors import UnreadableInput
-from warehouse.identity import Form, digest, richness_of, supersedes
+from warehouse.identity import CallForm, Form, digest, richness_of, supersedes
 from warehouse.readers import openai_chat
 from warehouse.readers.registry import READER_VERSION, Shape, shape_of
 from warehouse.readers.stream import Item, iter_items, open_bytes, sha256_of
@@ -117,6 +118,7 @@ def totals_of(reports: Iterable[FileReport]) -> dict[str, dict[str, int]]:
 
 # --- which files, and whose -----------------------------------------------------------------------
 
+_FOREIGN = {"node_modules", "site-packages", "__pycache__"}
 _SET_FILES = {"tools", "trajectories", "graph", "requests"}
 
 
@@ -128,23 +130,27 @@ def find_files(paths: Sequence[str]) -> list[tuple[Path, str, bool]]:
     """
     found: list[tuple[Path, str, bool]] = []
     for text in paths:
+        if not text.strip():
+            raise UnreadableInput("expected a file, a folder or a glob, got an empty path.")
         path = Path(text).expanduser()
         if path.is_dir():
-            inside = sorted(
-                p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")
-            )
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _is_delivered(p, path))
             if not inside:
                 raise UnreadableInput(
                     f"expected files in the folder {text}, found none: nothing was ingested."
                 )
             top = path.resolve().name
-            found += [(p, p.parent.name if _stem(p) in _SET_FILES else top, False) for p in inside]
+            found += [
+                (p, p.resolve().parent.name if _stem(p) in _SET_FILES else top, False)
+                for p in inside
+            ]
         elif path.is_file():
             stem = _stem(path)
             name = path.resolve().parent.name if stem in _SET_FILES else stem
             found.append((path, name, True))
         else:
-            matches = sorted(p for p in path.parent.glob(path.name) if p.is_file())
+            names = glob.glob(str(path), recursive=True)  # noqa: PTH207, takes ** and any folder
+            matches = sorted(Path(name) for name in names if Path(name).is_file())
             if not matches:
                 raise UnreadableInput(
                     f"expected a file, a folder or a glob, got {text}, which does not exist."
@@ -154,6 +160,12 @@ def find_files(paths: Sequence[str]) -> list[tuple[Path, str, bool]]:
                 for p in matches
             ]
     return found
+
+
+def _is_delivered(path: Path, top: Path) -> bool:
+    """Neither hidden nor in a folder of somebody else's packages."""
+    parts = path.relative_to(top).parts
+    return not any(part.startswith(".") or part in _FOREIGN for part in parts)
 
 
 def _stem(path: Path) -> str:
@@ -187,7 +199,8 @@ def ingest_file(
         name: How to call the file in messages; its path when absent.
         progress: Told after each batch.
     """
-    report = FileReport(path=name or str(path), source=source)
+    source = storable(source)
+    report = FileReport(path=storable(name or str(path)), source=source)
     if "/" in source or not source.strip():
         raise UnreadableInput(
             f"expected a source name without a slash, got {source!r}: the slash parts a tool's "
@@ -242,7 +255,7 @@ def _recall(report: FileReport, format: str, counts: str) -> None:
 def _probe(items: Iterator[Item], format: str) -> tuple[Iterator[Item], Shape | None]:
     """The items again, and the shape of the first one that any reader takes.
 
-    A list or lines of single chat messages are one conversation: they come back as one item.
+    Single chat messages, as a list or as lines, come back as one item a conversation.
     """
     head: list[Item] = []
     for item in items:
@@ -253,16 +266,32 @@ def _probe(items: Iterator[Item], format: str) -> tuple[Iterator[Item], Shape | 
             and openai_chat.is_message(item.value)
         ):
             rest = [*head, *items]
-            messages = [i for i in rest if i.error is None]
-            whole = Item(
-                "document", "\n".join(i.raw for i in messages), [i.value for i in messages]
-            )
-            broken = [i for i in rest if i.error is not None]
-            return iter([whole, *broken]), shape_of(whole.value, format)
+            wholes, others = _conversations(rest)
+            return iter([*wholes, *others]), shape_of(wholes[0].value, format)
         shape = shape_of(item.value, format) if item.error is None else None
         if shape is not None or len(head) >= PROBED:
             return chain(head, items), shape
     return iter(head), None
+
+
+def _conversations(items: list[Item]) -> tuple[list[Item], list[Item]]:
+    """Single chat messages gathered into one item a conversation id, and what is no message."""
+    gathered: dict[str | None, list[Item]] = {}
+    others = []
+    for item in items:
+        if item.error is None and openai_chat.is_message(item.value):
+            ids = (item.value.get(key) for key in ("conversation_id", "thread_id", "session_id"))
+            gathered.setdefault(next((str(i) for i in ids if i), None), []).append(item)
+        else:
+            others.append(item)
+    wholes = []
+    for identity, messages in gathered.items():
+        values = [message.value for message in messages]
+        value: Any = (
+            values if identity is None else {"conversation_id": identity, "messages": values}
+        )
+        wholes.append(Item(messages[0].place, "\n".join(m.raw for m in messages), value))
+    return wholes, others
 
 
 def _why_not(items: Iterator[Item], format: str) -> str:
@@ -382,14 +411,14 @@ def _row(record: TrajectoryRecord, format: str, source: str) -> _Row:
     if record.native_id is not None:
         record.native_id = storable(record.native_id)
     if record.split is not None:
-        record.split = storable(str(record.split))
+        record.split = storable(str(record.split)).strip().lower()
     turns = {turn: i for i, turn in enumerate(sorted({call.turn for call in record.calls}))}
     calls = [_call_row(position, turns[c.turn], c) for position, c in enumerate(record.calls)]
     links = [(s, t, record.links_kind) for s, t in record.links] + [
         (s, t, "mined") for s, t in mined
     ]
     meta = storable(json.dumps(redact_value(record.meta), ensure_ascii=False, sort_keys=True))
-    told = tuple((c[2], c[4], c[9], c[7]) for c in calls)
+    told = tuple((c[2], c[4], c[9], c[7], c[3]) for c in calls)
     content_hash = digest(
         record.request,
         record.split,
@@ -410,6 +439,7 @@ def _row(record: TrajectoryRecord, format: str, source: str) -> _Row:
             has_time=record.started_at is not None,
             num_meta=len(record.meta),
         ),
+        record.started_at,
     )
     trajectory_id = digest(source, record.native_id, content_hash)[:32]
     return _Row(trajectory_id, record, form, calls, links, meta, format)
@@ -630,7 +660,7 @@ def _count(counts: dict[str, Counter[str]], outcome: str, num_calls: int) -> Non
 def _stored_forms(con: duckdb.DuckDBPyConnection, source: str) -> dict[str, dict[str, Form]]:
     """Stored forms of the staged native ids, by native id and trajectory id."""
     heads = con.execute(
-        "select t.native_id, t.trajectory_id, t.content_hash, t.request, t.richness "
+        "select t.native_id, t.trajectory_id, t.content_hash, t.request, t.richness, t.started_at "
         "from trajectory t where t.source = ? and t.native_id in "
         "(select native_id from staged_key k where not exists "
         "(select 1 from trajectory x where x.trajectory_id = k.trajectory_id))",
@@ -639,20 +669,21 @@ def _stored_forms(con: duckdb.DuckDBPyConnection, source: str) -> dict[str, dict
     if not heads:
         return {}
     con.register("wanted", pl.DataFrame({"trajectory_id": [head[1] for head in heads]}))
-    calls: dict[str, list[tuple[str, str | None, str, str | None]]] = {}
+    calls: dict[str, list[CallForm]] = {}
     for trajectory_id, *call in con.execute(
-        "select c.trajectory_id, c.name, c.arguments_raw, c.status, c.result_hash "
+        "select c.trajectory_id, c.name, c.arguments_raw, c.status, c.result_hash, c.call_id "
         "from call c join wanted using (trajectory_id) order by c.trajectory_id, c.position"
     ).fetchall():
-        calls.setdefault(trajectory_id, []).append((call[0], call[1], call[2], call[3]))
+        calls.setdefault(trajectory_id, []).append((call[0], call[1], call[2], call[3], call[4]))
     con.unregister("wanted")
     forms: dict[str, dict[str, Form]] = {}
-    for native_id, trajectory_id, content_hash, request, richness in heads:
+    for native_id, trajectory_id, content_hash, request, richness, started_at in heads:
         forms.setdefault(native_id, {})[trajectory_id] = Form(
             content_hash,
             request,
             tuple(calls.get(trajectory_id, ())),
             tuple(json.loads(richness)),
+            started_at,
         )
     return forms
 

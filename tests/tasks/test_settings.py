@@ -34,6 +34,12 @@ def test_a_line_in_toolatlas_toml_counts_and_the_environment_wins(home, monkeypa
     assert (settings.margin, settings.seed, settings.ingest_paths) == (0.05, 4, ("a", "b"))
 
 
+def test_a_misspelt_setting_is_named(home, monkeypatch):
+    monkeypatch.setenv("TOOLATLAS_SEEED", "1")
+    with pytest.raises(ValueError, match="did you mean TOOLATLAS_SEED"):
+        read_settings()
+
+
 def test_other_programs_are_told_once(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "mine")
     prepare_environment(read_settings())

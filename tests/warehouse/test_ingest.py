@@ -396,7 +396,7 @@ def test_requests_that_repeat_their_history_are_one_trajectory(con, tmp_path):
 
 def test_what_follows_a_list_is_not_lost_silently(con, tmp_path):
     path = tmp_path / "a.json"
-    path.write_text(json.dumps([trajectory("1", "a")], indent=1) + "\n[2]")
+    path.write_text(json.dumps([trajectory("1", "a")], indent=1) + "\n{}")
     report = ingest(con, path)
     assert report.counts["trajectories"]["new"] == 1
     assert "content after the end of the list" in next(iter(report.reasons))
@@ -425,3 +425,80 @@ def test_good_records_behind_many_foreign_ones_are_found(con, tmp_path):
 def test_a_source_name_with_a_slash_is_refused(con, tmp_path):
     with pytest.raises(UnreadableInput, match="without a slash"):
         ingest(con, write_lines(tmp_path / "a.jsonl", [trajectory("1", "a")]), source="a/b")
+
+
+def test_runs_of_one_request_with_other_call_ids_or_dates_stay_apart(con, tmp_path):
+    def pair(i):
+        call = {
+            "role": "assistant",
+            "tool_calls": [{"id": f"c{i}", "function": {"name": "t", "arguments": "{}"}}],
+        }
+        question = {"role": "user", "content": "the same"}
+        return {"request": {"messages": [question]}, "response": {"choices": [{"message": call}]}}
+
+    report = ingest(con, write_lines(tmp_path / "a.jsonl", [pair(i) for i in range(5)]))
+    assert report.counts["trajectories"]["new"] == 5
+    days = [trajectory("1", "a", timestamp=f"2024-03-0{i}") for i in (1, 2)]
+    report = ingest(con, write_lines(tmp_path / "b.jsonl", days), source="dated")
+    assert report.counts["trajectories"]["new"] == 2
+
+
+def test_a_call_with_broken_arguments_may_be_answered_later(con, tmp_path):
+    def conversation(*answers):
+        call = {"id": "1", "function": {"name": "a", "arguments": "{broken"}}
+        return {
+            "id": "c",
+            "messages": [
+                {"role": "user", "content": "q"},
+                {"role": "assistant", "tool_calls": [call]},
+                *({"role": "tool", "tool_call_id": "1", "content": text} for text in answers),
+            ],
+        }
+
+    ingest(con, write_lines(tmp_path / "a.jsonl", [conversation(), conversation("bad arguments")]))
+    assert con.sql("select count(*), max(status) from call").fetchall() == [(1, "invalid")]
+
+
+def test_single_messages_are_gathered_by_conversation_id(con, tmp_path):
+    lines = [{"role": "user", "content": f"question {c}", "conversation_id": c} for c in ("x", "y")]
+    report = ingest(con, write_lines(tmp_path / "a.jsonl", [*lines, {"odd": 1}]))
+    assert dict(report.counts["trajectories"]) == {"read": 3, "new": 2, "quarantined": 1}
+
+
+def test_files_that_only_look_like_ours_are_refused(con, tmp_path):
+    anthropic = {
+        "messages": [
+            {"role": "user", "content": "q"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}],
+            },
+        ]
+    }
+    for value in (
+        {"name": "my-agent", "version": "1.0.0", "description": "a package"},
+        {"name": "t", "description": "d", "inputSchema": {"type": "object"}},
+        anthropic,
+        {"messages": [{"role": "user", "content": {"type": "text", "text": "q"}}]},
+    ):
+        assert ingest(con, write_lines(tmp_path / "x.json", [value])).skipped
+    assert con.sql("select count(*) from tool_version").fetchall() == [(0,)]
+
+
+def test_folders_are_read_without_what_is_hidden_or_foreign(tmp_path, monkeypatch):
+    for name in (
+        ".git/a.json",
+        ".venv/b.json",
+        "node_modules/x/package.json",
+        "deep/er/c.json",
+        "trajectories.jsonl",
+    ):
+        write_lines(tmp_path / "set" / name, [])
+    monkeypatch.chdir(tmp_path / "set")
+    assert {(p.name, s) for p, s, _ in find_files(["."])} == {
+        ("c.json", "set"),
+        ("trajectories.jsonl", "set"),
+    }
+    assert [p.name for p, _, _ in find_files([f"{tmp_path}/s?t/**/*.json"])][:1] == ["c.json"]
+    with pytest.raises(UnreadableInput, match="empty path"):
+        find_files([""])

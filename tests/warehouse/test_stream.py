@@ -47,7 +47,31 @@ def test_a_list_that_is_cut_keeps_what_came_before():
     first, rest = items('[{"a": 1}, {"a": ')
     assert first.value == {"a": 1}
     assert rest.place == "record 2"
-    assert rest.raw == '{"a": '
+    assert rest.raw == '{"a":'
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '{"a": 2 "b": 1}',
+        '{"a": }',
+        '{"n": ' + "9" * 5000 + "}",
+        '{"deep": ' + "[" * 3000 + "]" * 3000 + "}",
+    ],
+    ids=["comma", "value", "digits", "depth"],
+)
+@pytest.mark.parametrize("chunk", [32, 4 << 20])
+def test_a_broken_record_of_a_list_leaves_its_neighbours(monkeypatch, broken, chunk):
+    monkeypatch.setattr(stream, "_CHUNK", chunk)
+    rows = [f'{{"a": {i}}}' for i in range(50)]
+    found = items("[\n" + ",\n".join([*rows[:3], broken, *rows[3:]]) + "\n]")
+    assert [i.value["a"] for i in found if i.error is None] == list(range(50))
+    (bad,) = [i for i in found if i.error]
+    assert bad.raw == broken
+
+
+def test_lists_in_a_row_are_all_read():
+    assert [i.value for i in items('[\n{"a": 1}\n]\n[\n{"a": 2}\n]\n')] == [{"a": 1}, {"a": 2}]
 
 
 def test_bytes_that_are_no_text_are_named():

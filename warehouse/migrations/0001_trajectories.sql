@@ -107,6 +107,11 @@ recording as (
 named as (
     select distinct namespace, name from call
 ),
+spelt as (
+    select namespace, name, namespace || '__' || name as spelling from tool
+    union all
+    select namespace, name, 'mcp__' || namespace || '__' || name from tool
+),
 prefixed as (
     select
         n.namespace as call_namespace,
@@ -114,8 +119,7 @@ prefixed as (
         min(t.namespace) as namespace,
         min(t.name) as name
     from named n
-    join tool t
-        on n.name in (t.namespace || '__' || t.name, 'mcp__' || t.namespace || '__' || t.name)
+    join spelt t on t.spelling = n.name
     where not exists (
         select 1 from tool own where own.namespace = n.namespace and own.name = n.name
     )

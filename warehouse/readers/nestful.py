@@ -1,8 +1,8 @@
 """NESTFUL and ComplexFuncBench as NESTFUL ships them: lists of requests with labelled calls.
 
 A call's argument may name an earlier result (``$var2.city.id$``); the last entry, ``var_result``,
-states the answer and is no call. Specifications come in two shapes: ``query_parameters`` with
-``output_parameters``, or ``arguments``.
+states the answer and is no call. Specifications name their parameters under ``query_parameters``,
+``arguments`` or ``parameters``.
 """
 
 import json
@@ -14,6 +14,7 @@ from warehouse.readers.normalised import as_text
 from warehouse.readers.stream import Item
 from warehouse.records import Call, Record, Rejected, ToolRecord, TrajectoryRecord
 
+_PARAMETERS = ("query_parameters", "arguments", "parameters")
 _REFERENCE = re.compile(r"\$(var_?\d+)\b")
 
 
@@ -23,15 +24,12 @@ def is_trajectory(value: Any) -> bool:
 
 
 def is_tool(value: Any) -> bool:
-    """A record of a specification file."""
+    """A record of a specification file: parameters by name, under one of three keys."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("name"), str)
         and "output" not in value
-        and (
-            isinstance(value.get("query_parameters"), dict)
-            or isinstance(value.get("arguments"), dict)
-        )
+        and any(isinstance(value.get(key), dict) for key in _PARAMETERS)
     )
 
 
@@ -78,7 +76,7 @@ def _call(turn: int, call: dict[str, Any]) -> Call:
 def read_tool(item: Item) -> Iterator[Record]:
     """One tool of a specification file."""
     value = item.value
-    declared = value.get("query_parameters") or value.get("arguments") or {}
+    declared = next(value[key] for key in _PARAMETERS if isinstance(value.get(key), dict))
     outputs = value.get("output_parameters") or {}
     yield ToolRecord(
         name=value["name"],

@@ -17,6 +17,9 @@ from warehouse.records import (
     TrajectoryRecord,
 )
 
+_TOOL_KEYS = {"name", "description", "parameters", "input_types", "output_types", "meta"}
+"""A tool line has no others: many a JSON file carries a name and a description."""
+
 LINK_KINDS = ("gold", "dataflow", "adjacent", "predicted", "inferred", "none")
 
 
@@ -32,7 +35,7 @@ def is_tool(value: Any) -> bool:
         and isinstance(value.get("name"), str)
         and isinstance(value.get("parameters", []), list)
         and ("parameters" in value or "description" in value)
-        and not {"output", "steps", "query_parameters", "arguments"} & value.keys()
+        and value.keys() <= _TOOL_KEYS
     )
 
 

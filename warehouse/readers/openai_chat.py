@@ -20,8 +20,17 @@ def _is_messages(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(m, dict) and m.get("role") in _ROLES for m in value)
+        and all(isinstance(m, dict) and m.get("role") in _ROLES and _is_ours(m) for m in value)
     )
+
+
+def _is_ours(message: dict[str, Any]) -> bool:
+    """Content as OpenAI has it: text, nothing, or parts; tool blocks in it are Anthropic's."""
+    content = message.get("content")
+    if isinstance(content, list):
+        kinds = {part.get("type") for part in content if isinstance(part, dict)}
+        return not kinds & {"tool_use", "tool_result", "server_tool_use"}
+    return content is None or isinstance(content, str)
 
 
 def is_conversation(value: Any) -> bool:
@@ -32,13 +41,22 @@ def is_conversation(value: Any) -> bool:
     return (
         _is_messages(value.get("messages"))
         or _is_messages(value.get("traj"))
-        or (pair and _is_messages(value["request"].get("messages")))
+        or (
+            pair
+            and "choices" in value["response"]
+            and _is_messages(value["request"].get("messages"))
+        )
     )
 
 
 def is_message(value: Any) -> bool:
     """A single message: the file is one conversation."""
-    return isinstance(value, dict) and value.get("role") in _ROLES and "content" in value
+    return (
+        isinstance(value, dict)
+        and value.get("role") in _ROLES
+        and "content" in value
+        and _is_ours(value)
+    )
 
 
 def read_conversation(item: Item) -> Iterator[Record]:

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any, BinaryIO, cast
 
 _CHUNK = 4 << 20
 _GZIP_CHUNK = 1 << 16
+_NEXT = re.compile(r"\}\s*,\s*(?=\{)")
+"""Where the next object of a list begins, most likely."""
 _BLANK = " \t\r\n"
 
 
@@ -115,51 +118,75 @@ def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
 
 
 def _list_items(file: BinaryIO) -> Iterator[Item]:
+    """Elements of one list or of several in a row; after a broken one the next ``}, {`` goes on."""
     decoder = json.JSONDecoder()
     reader = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     text = reader.read(_CHUNK)
     at = text.index("[") + 1
     number = 0
     ended = False
+
+    def more() -> None:
+        nonlocal text, at, ended
+        added = reader.read(max(_CHUNK, len(text) - at))
+        text, at, ended = text[at:] + added, 0, not added
+
     while True:
         while at < len(text) and text[at] in _BLANK + ",":
             at += 1
-        if at < len(text) and text[at] == "]":
-            rest = (text[at + 1 :] + reader.read(_CHUNK)).strip()
-            if rest:
-                after = "not JSON: content after the end of the list"
-                yield Item(f"after record {number}", _shown(rest), error=after)
+        if at == len(text) and not ended:
+            more()
+            continue
+        if at == len(text):
+            yield Item(f"record {number + 1}", "", error="not JSON: the list is not closed")
             return
-        value: Any = None
-        failure: str | None = "the list ends before it is closed"
-        if at < len(text):
-            try:
-                value, end = decoder.raw_decode(text, at)
-                failure = None
-            except json.JSONDecodeError as error:
-                failure = f"{error.msg} at character {error.pos - at} of the record"
-            except (RecursionError, ValueError) as error:
-                failure, ended = f"{type(error).__name__}: {str(error)[:200]}", True
+        if text[at] == "]":
+            at += 1
+            while not ended and not text[at:].strip():
+                more()
+            rest = text[at:].lstrip()
+            if not rest:
+                return
+            if rest[0] == "[":  # lists in a row
+                at = text.index("[", at) + 1
+                continue
+            after = "not JSON: content after the end of the list"
+            yield Item(f"after record {number}", _shown(rest + reader.read()), error=after)
+            return
+        number += 1
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (RecursionError, ValueError) as error:
+            # What is merely cut by the buffer fails near its end, or in a text that began before.
+            broken_at = error.pos if isinstance(error, json.JSONDecodeError) else at
+            is_cut = broken_at > len(text) - 64 or "Unterminated" in str(error)
+            if is_cut and not ended:
+                number -= 1
+                more()
+                continue
+            found = _NEXT.search(text, max(broken_at, at))
+            while found is None and not ended:
+                offset = max(broken_at, at) - at
+                more()
+                found = _NEXT.search(text, offset)
+            stop = found.end() if found else len(text)
+            failure = f"not JSON: {type(error).__name__}: {str(error)[:200]}"
+            yield Item(f"record {number}", _shown(text[at:stop].rstrip(", \r\n\t")), error=failure)
+            at = stop
+            if found is None:
+                return
+            continue
         # A number or word at the very end of the buffer may go on in the next chunk.
-        if failure is None and (end < len(text) or ended):
-            number += 1
-            raw = text[at:end]
-            if raw.isascii() or _is_text(raw):
-                yield Item(f"record {number}", raw, value)
-            else:
-                yield Item(f"record {number}", _shown(raw), error="not UTF-8 in some of its text")
-            at = end
+        if end == len(text) and not ended:
+            number -= 1
+            more()
             continue
-        if not ended:
-            more = reader.read(max(_CHUNK, len(text) - at))
-            ended = not more
-            text = text[at:] + more
-            at = 0
-            continue
-        rest = text[at:]
-        if rest or failure:
-            yield Item(f"record {number + 1}", _shown(rest), error=f"not JSON: {failure}")
-        return
+        raw = text[at:end]
+        at = end
+        if raw.isascii() or _is_text(raw):
+            yield Item(f"record {number}", raw, value)
+        else:
+            yield Item(f"record {number}", _shown(raw), error="not UTF-8 in some of its text")
 
 
 def _is_text(raw: str) -> bool:
