@@ -1,4 +1,4 @@
-"""Validation rows for sources with so few tool sequences that none was drawn for it."""
+"""Validation rows where there are so few tool sequences that none was drawn for it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ MIN_VALIDATION = 2
 def with_validation(examples: Sequence[Example], share: float) -> tuple[list[Example], str]:
     """The examples, with validation rows among them where there are rows to spare.
 
-    Splits are drawn by tool sequence, so a source with a dozen sequences may have none for
-    validation. Then single training rows are drawn by the hash of their id, at least two; the
+    Splits are drawn by tool sequence, so a dozen sequences may leave none for validation. Then single training rows are drawn by the hash of their id, at least two; the
     epoch is chosen on sequences that were trained on, which is better than not training.
 
     Args:

@@ -28,7 +28,7 @@ class ToolGraph:
         keys: Tool keys, sorted; row ``i`` of every tool tensor is ``keys[i]``.
         texts: What the text encoder reads of each tool (name, description, parameters).
         edge_index: Directed tool pairs, int64, shape ``[2, num_edges]``, no self loops.
-        edge_counts: How often each pair was seen in training trajectories that did not fail,
+        edge_counts: How often each pair was seen without failing, in rows that are not held out,
             float32, shape ``[num_edges, 2]``: column 0 adjacent, column 1 dataflow.
     """
 

@@ -151,7 +151,7 @@ def prepare_environment(settings: Settings) -> None:
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """The package's version and a hash of what turns rows into models and plans."""
+    """The package's version and a hash of the numeric core, which turns rows into plans."""
     try:
         number = version("toolatlas")
     except PackageNotFoundError:

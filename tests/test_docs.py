@@ -63,3 +63,10 @@ def test_no_machine_path_is_in_the_project(word):
         if name != "tests/test_docs.py" and word in (ROOT / name).read_text(errors="replace")
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("name", ["demo", "ultratool"])
+def test_readme_shows_real_output(name):
+    shown = re.search(rf"<!-- {name} -->(.*?)<!-- /{name} -->", README.read_text(), re.DOTALL)[1]
+    assert "gtool" in shown
+    assert "nearest" in shown
