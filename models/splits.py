@@ -13,8 +13,9 @@ MIN_VALIDATION = 2
 def with_validation(examples: Sequence[Example], share: float) -> tuple[list[Example], str]:
     """The examples, with validation rows among them where there are rows to spare.
 
-    Splits are drawn by tool sequence, so a dozen sequences may leave none for validation. Then single training rows are drawn by the hash of their id, at least two; the
-    epoch is chosen on sequences that were trained on, which is better than not training.
+    Splits are drawn by tool sequence, so a dozen sequences may leave none for validation. Then
+    single training rows are drawn by the hash of their id, at least two; the epoch is chosen on
+    sequences that were trained on, which is better than not training.
 
     Args:
         examples: Examples of the splits train and validation.
