@@ -63,7 +63,7 @@ def test_two_nights_and_what_lies_between(home, tmp_path):
     # An alias moved by hand is noticed, and demote goes back.
     registry.set_alias("champion", "2")
     third = nightly()
-    assert third["report"]["champion"] == "2"
+    assert third["promotion"]["champion"] == "2"
     assert demote(settings)["champion"] == "1"
     assert registry.aliases()["champion"] == "1"
     history = status(settings)["alias_history"]
