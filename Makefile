@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DATA ?= ../shared/data/ultratool
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 export HF_HUB_OFFLINE ?= 1
 
@@ -30,7 +31,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python tests/benchmarks/bench_gtool.py
+	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)
 	$(BIN)/python tests/benchmarks/bench_ingest.py
 
 clean:
