@@ -20,13 +20,11 @@ from models.decoder import PAD, EdgeRows, plan_agreement
 from models.dependency import mask_edges, mdpl_auc, mdpl_loss, sample_negatives
 from models.errors import GraphMismatch, NotEnoughData
 from models.gtool import PLAN_BATCH, GTool, GToolConfig
+from models.splits import MIN_VALIDATION
 from models.types import Example, ToolGraph
 
 MIN_TRAIN = 8
 """Fewest training examples."""
-
-MIN_VALIDATION = 2
-"""Fewest validation examples."""
 
 SCORE_NOISE = 0.003
 """A later epoch wins unless its validation score (0..1) lies this much below the best one."""

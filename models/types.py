@@ -6,7 +6,7 @@ Tools are named by key, ``namespace/name``, everywhere in this package; position
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -83,6 +83,16 @@ class Plan:
     links: tuple[Link, ...]
     score: float
     planner: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As commands and the served model show it: names, links by position, keys to be exact."""
+        return {
+            "tools": [key.split("/", 1)[1] for key in self.tools],
+            "links": [list(link) for link in self.links],
+            "score": self.score,
+            "planner": self.planner,
+            "keys": list(self.tools),
+        }
 
 
 @runtime_checkable

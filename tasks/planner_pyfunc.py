@@ -32,23 +32,7 @@ class PlannerModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         requests = [str(text) for text in model_input["request"]]
         ranked = self._planner.plan(requests, top=int((params or {}).get("top", 1)))
         return pd.DataFrame(
-            {
-                "plans": [
-                    json.dumps(
-                        [
-                            {
-                                "tools": [key.split("/", 1)[1] for key in plan.tools],
-                                "links": [list(link) for link in plan.links],
-                                "score": plan.score,
-                                "planner": plan.planner,
-                                "keys": list(plan.tools),
-                            }
-                            for plan in plans
-                        ]
-                    )
-                    for plans in ranked
-                ]
-            }
+            {"plans": [json.dumps([plan.to_json() for plan in plans]) for plans in ranked]}
         )
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
 from models.checkpoint import load_planner
 from models.graph import dataflow_namespaces
-from models.types import Embedder, Example, Plan, Planner, ToolGraph
+from models.text import SentenceEmbedder
+from models.types import Embedder, Example, Planner, ToolGraph
 from tasks.embedding import shared_embedder
 from tasks.errors import NoChampion, UnknownPlanner
 from tasks.graphs import find, learning_data, load_graph
@@ -50,12 +51,9 @@ class _Switch:
         return self.embed(texts)
 
 
-def load_version(
-    registry: Registry, number: str, embed: Embedder, graph: ToolGraph | None = None
-) -> Planner:
-    """A registered planner; with ``graph`` it offers none of the tools that are gone from it."""
-    allowed = None if graph is None else frozenset(graph.keys)
-    return load_planner(registry.planner_folder(number), embed, allowed=allowed)
+def load_version(registry: Registry, number: str, embed: Embedder, graph: ToolGraph) -> Planner:
+    """A registered planner, which offers none of the tools that are gone from the graph."""
+    return load_planner(registry.planner_folder(number), embed, allowed=frozenset(graph.keys))
 
 
 def resolve_version(registry: Registry, name: str) -> str:
@@ -95,7 +93,7 @@ def plan(
     return {
         "graph_version": graph_version,
         "model_version": model_version,
-        "plans": [plan_json(p) for p in plans],
+        "plans": [ranked.to_json() for ranked in plans],
         "ms": {
             "load": round((loaded - started) * 1000, 1),
             "plan": round((ended - loaded) * 1000, 1),
@@ -111,8 +109,6 @@ def get_planner(
     Raises:
         UnknownPlanner: No planner has that name.
     """
-    from models.text import SentenceEmbedder
-
     kind, at, _ = name.partition("@")
     if kind not in PLANNERS or (at and kind in BASELINES):
         raise UnknownPlanner(f"expected a planner out of {', '.join(PLANNERS)}, got {name!r}.")
@@ -131,14 +127,3 @@ def get_planner(
     tags = registry.version(number).tags
     graph = load_graph(settings, find(settings).version)
     return load_version(registry, number, embed, graph), tags["graph_version"], number
-
-
-def plan_json(plan: Plan) -> dict[str, Any]:
-    """A plan as ``plan --json`` shows it: names, links by position, keys for exactness."""
-    return {
-        "tools": [key.split("/", 1)[1] for key in plan.tools],
-        "links": [list(link) for link in plan.links],
-        "score": plan.score,
-        "planner": plan.planner,
-        "keys": list(plan.tools),
-    }

@@ -6,7 +6,6 @@ finished one is never registered twice.
 
 import contextlib
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -212,7 +211,7 @@ class Registry:
         """
         example = pd.DataFrame({"request": ["Find a hotel in Oslo and book it for two nights."]})
         answer = pd.DataFrame({"plans": ["[]"]})
-        with _at_run(run_id), _quiet():
+        with mlflow.start_run(run_id=run_id):
             info = mlflow.pyfunc.log_model(
                 name="planner",
                 python_model=str(_HERE / "planner_pyfunc.py"),
@@ -243,27 +242,6 @@ def _unless_there() -> Iterator[None]:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-
-
-@contextlib.contextmanager
-def _at_run(run_id: str) -> Iterator[None]:
-    """Make a run the active one, and end it as finished, or as failed on an error."""
-    with mlflow.start_run(run_id=run_id):
-        yield
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without MLflow's progress bars."""
-    before = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
-    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"]
-        else:
-            os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = before
 
 
 def _requirements() -> list[str]:
