@@ -4,7 +4,8 @@ ModelError
 ├── NotEnoughData       a training set, validation set or suite is too small to use
 ├── GraphMismatch       names, edges or features of two things that must fit do not
 ├── CheckpointMismatch  a stored planner is incomplete or does not fit its graph
-├── MissingWeights      the weights of a text encoder are not on this machine
+├── MissingWeights      the weights of a text encoder or language model are not on this machine
+├── PromptTooLong       a text is longer than the language model reads
 └── MissingMetric       a metric that a decision needs is absent or not a number
 """
 
@@ -26,8 +27,12 @@ class CheckpointMismatch(ModelError):
 
 
 class MissingWeights(ModelError):
-    """The weights of a text encoder are not on this machine."""
+    """The weights of a text encoder or language model are not on this machine."""
 
 
 class MissingMetric(ModelError):
     """A metric that a decision needs is absent or not a number."""
+
+
+class PromptTooLong(ModelError):
+    """A text is longer than the language model reads."""

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,14 +11,13 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from models.decoder import PAD, EdgeRows, plan_agreement
 from models.dependency import mask_edges, mdpl_auc, mdpl_loss, sample_negatives
 from models.errors import GraphMismatch, NotEnoughData
 from models.gtool import PLAN_BATCH, GTool, GToolConfig
+from models.resume import read_state, restore_weights, weight_tensors, write_state
 from models.splits import MIN_VALIDATION
 from models.types import Example, ToolGraph
 
@@ -31,9 +29,6 @@ SCORE_NOISE = 0.003
 
 WARMUP_EPOCHS = 2
 """Epochs over which the learning rate rises to its peak; half a cosine leads down to 2 % of it."""
-
-STATE_FILE = "state.safetensors"
-"""Name of a stored training state: all tensors, and the rest as JSON in the metadata."""
 
 OnEpoch = Callable[[int, dict[str, float]], None]
 
@@ -109,7 +104,7 @@ def train_gtool(
     rows = _split_rows(graph, tool_x, examples, request_x, config)
     config = replace(config, max_length=config.max_length or rows.train_plans.size(1))
     mark = _fingerprint(graph, tool_x, rows, config, seed, str(device), code_version)
-    with _random_state(seed, torch.device(device)):
+    with random_state(seed, torch.device(device)):
         run = _Run(graph, tool_x, rows, config, seed, torch.device(device))
         if resume_dir is not None:
             run.read(resume_dir, mark)
@@ -159,7 +154,7 @@ def _split_rows(
     out: list[Tensor] = []
     for name in ("train", "validation"):
         plans = [[graph.index[key] for key in examples[row].tools] for row in parts[name]]
-        out += [request_x[parts[name]].float(), _padded(plans)]
+        out += [request_x[parts[name]].float(), padded_plans(plans)]
     if config.max_length is not None:
         out[1] = out[1][:, : config.max_length]
     return _Rows(out[0], out[1], out[2], out[3], num_skipped)
@@ -192,7 +187,7 @@ def check_examples(
     return parts, num_skipped
 
 
-def _padded(plans: list[list[int]]) -> Int[Tensor, "rows length"]:
+def padded_plans(plans: list[list[int]]) -> Int[Tensor, "rows length"]:
     """Plans as one tensor, padded with -1."""
     length = max(len(plan) for plan in plans)
     return torch.tensor([plan + [PAD] * (length - len(plan)) for plan in plans])
@@ -216,7 +211,7 @@ def _fingerprint(
 
 
 @contextmanager
-def _random_state(seed: int, device: torch.device) -> Iterator[None]:
+def random_state(seed: int, device: torch.device) -> Iterator[None]:
     """Seed the global generators for dropout and initial weights, and give them back after.
 
     On the CPU, sums whose order depends on the threads are ruled out too: they would change the
@@ -309,59 +304,37 @@ class _Run:
         """The chosen weights, with a memory of the training and the validation rows."""
         model = self._model_with(self.best)
         plans = [self.rows.train_plans.tolist(), self.rows.validation_plans.tolist()]
-        both = _padded([[t for t in plan if t != PAD] for part in plans for plan in part])
+        both = padded_plans([[t for t in plan if t != PAD] for part in plans for plan in part])
         self._fill_memory(
             torch.cat([self.rows.train_x, self.rows.validation_x]), both.to(self.device), model
         )
         return model.cpu()
 
     def write(self, folder: Path, mark: str) -> None:
-        """Store the whole state: complete under its own name first, then renamed into place."""
+        """Store the whole state."""
         tensors = {"generator": self.generator.get_state(), "dropout": torch.get_rng_state()}
         if self.device.type == "cuda":
             tensors["dropout_cuda"] = torch.cuda.get_rng_state(self.device)
-        for name, weight in self.weights.items():
-            tensors |= {f"weight/{name}": weight.detach(), f"average/{name}": self.average[name]}
-            tensors[f"best/{name}"] = self.best[name]
-            for key, value in self.optimizer.state[weight].items():
-                tensors[f"adam.{key}/{name}"] = value
+        for name in self.weights:
+            tensors |= {f"average/{name}": self.average[name], f"best/{name}": self.best[name]}
         head = {
-            "fingerprint": mark,
             "epoch": self.epoch,
             "best_epoch": self.best_epoch,
             "best_score": self.best_score,
             "history": self.history,
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f"state.{uuid.uuid4().hex}.tmp"
-        metadata = {"head": json.dumps(head)}
-        save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, unfinished, metadata)
-        unfinished.replace(folder / STATE_FILE)
+        write_state(folder, mark, head, tensors | weight_tensors(self.weights, self.optimizer))
 
     def read(self, folder: Path, mark: str) -> None:
         """Take up a stored state of this very training; leave anything else alone."""
-        path = folder / STATE_FILE
-        if not path.is_file():
+        state = read_state(folder, mark)
+        if state is None:
             return
-        try:
-            with safe_open(path, framework="pt") as file:
-                head = json.loads((file.metadata() or {}).get("head", "{}"))
-                if head.get("fingerprint") != mark:
-                    return
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError):
-            return
-        for name, weight in self.weights.items():
-            with torch.no_grad():
-                weight.copy_(tensors[f"weight/{name}"])
-                self.average[name].copy_(tensors[f"average/{name}"])
-                self.best[name].copy_(tensors[f"best/{name}"])
-            prefix, suffix = "adam.", f"/{name}"
-            self.optimizer.state[weight] = {
-                key.removeprefix(prefix).removesuffix(suffix): _as_moment(key, value, self.device)
-                for key, value in tensors.items()
-                if key.startswith(prefix) and key.endswith(suffix)
-            }
+        head, tensors = state
+        restore_weights(self.weights, self.optimizer, tensors, self.device)
+        for name in self.weights:
+            self.average[name].copy_(tensors[f"average/{name}"])
+            self.best[name].copy_(tensors[f"best/{name}"])
         self.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["dropout"])
         if self.device.type == "cuda":
@@ -433,11 +406,6 @@ class _Run:
         ).to(self.device)
         model.load_state_dict(self.model.state_dict() | weights)
         return model.eval()
-
-
-def _as_moment(key: str, value: Tensor, device: torch.device) -> Tensor:
-    """Adam counts its steps on the CPU, whatever the device of its moments."""
-    return value if key.startswith("adam.step/") else value.to(device)
 
 
 def _planning_loss(
