@@ -129,6 +129,7 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 @app.command()
 def demo(as_json: AsJson = False) -> None:
     """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
+    os.environ.setdefault("TOOLATLAS_TRAIN_LLM_READOUT", "never")  # it takes minutes without a GPU
     with _session(subfolder="demo") as home:
         from flows.demo import run_demo
 

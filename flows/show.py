@@ -249,6 +249,9 @@ def report(value: Mapping[str, Any]) -> None:
         mark = ", decides" if name == value["suite"] else ""
         count = value.get("requests", {}).get(name)
         planners(f"{name}{f', {count} requests' if count else ''}{mark}", by_planner)
+        for planner, n in value.get("measured", {}).get(name, {}).items():
+            if n != count:
+                _say(f"{planner} was measured on {n} of the {count} requests.")
     _say("n-F1, l-F1, exact: higher is better. NED: lower is better.")
     decision(value)
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.errors import CheckpointMismatch, GraphMismatch
+from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
+from models.llm import FrozenLLM
+from models.llm_planner import LLMPlanner
+from models.prompt import Names
 from models.training import weights_hash
 from models.types import Embedder, ToolGraph
 
@@ -25,6 +29,16 @@ FORMAT = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "weights.safetensors"
 GRAPH_FILE = "graph.safetensors"
+TOKENS_FILE = "graph_tokens.safetensors"
+
+
+class Readout(NamedTuple):
+    """A trained LLM readout: its configuration, its graph tokens, and the LLM they are for."""
+
+    config: LLMConfig
+    tokens: GraphTokens
+    llm: FrozenLLM
+
 
 SAME_TEXT = 0.99
 """Least cosine similarity of a tool's stored text vector with the vector made on loading."""
@@ -38,6 +52,7 @@ def save_planner(
     tool_x: Float[Tensor, "num_tools text_channels"],
     dataflow_namespaces: Collection[str],
     extra: Mapping[str, Any],
+    readout: Readout | None = None,
 ) -> None:
     """Write a planner; the folder appears (or is replaced) only once everything is in it.
 
@@ -49,6 +64,8 @@ def save_planner(
         tool_x: Text vectors of the graph's tools.
         dataflow_namespaces: Namespaces whose plans link by dataflow.
         extra: What else to keep with it, as JSON values (versions, seed, metrics).
+        readout: The LLM readout, where one was trained. The LLM itself is not stored, only what
+            tells it from others.
     """
     weights = {name: part.cpu().contiguous() for name, part in model.state_dict().items()}
     tensors = {"tool_x": tool_x, "edge_index": graph.edge_index, "edge_counts": graph.edge_counts}
@@ -64,6 +81,14 @@ def save_planner(
         "graph_hash": weights_hash(tensors),
         "extra": dict(extra),
     }
+    if readout is not None:
+        spoken = readout.tokens.state_dict()
+        head["llm"] = {
+            "config": asdict(readout.config),
+            "name": readout.llm.name,
+            "digest": readout.llm.digest,
+            "tokens_hash": weights_hash(spoken),
+        }
     folder.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex
     unfinished = folder.with_name(f"{folder.name}.{mark}.tmp")
@@ -71,6 +96,9 @@ def save_planner(
     try:
         save_file(weights, unfinished / WEIGHTS_FILE)
         save_file(tensors, unfinished / GRAPH_FILE)
+        if readout is not None:
+            spoken = {name: part.cpu().contiguous() for name, part in spoken.items()}
+            save_file(spoken, unfinished / TOKENS_FILE)
         text = json.dumps(head, indent=1, sort_keys=True, ensure_ascii=False)
         (unfinished / CONFIG_FILE).write_text(text, encoding="utf-8")
         if folder.exists():
@@ -124,6 +152,63 @@ def load_planner(
             f"expected configuration, weights and graph of {folder} to fit each other, got: {error}"
             "; train and store the planner again"
         ) from error
+
+
+def readout_llm(folder: Path) -> str | None:
+    """Name of the LLM that a stored planner has a readout for; None where it has none."""
+    llm = _read_head(folder).get("llm")
+    return None if llm is None else str(llm["name"])
+
+
+def load_llm_planner(
+    folder: Path, embed: Embedder, llm: FrozenLLM, allowed: Collection[str] | None = None
+) -> LLMPlanner:
+    """Read the LLM readout of a stored planner.
+
+    Args:
+        folder: What :func:`save_planner` wrote with a readout.
+        embed: The text encoder that the planner was trained with.
+        llm: The language model that it was trained with.
+        allowed: Keys of the tools that plans may hold; ``None``: all it was trained on.
+
+    Raises:
+        CheckpointMismatch: There is no readout, or it does not fit graph, encoder or LLM.
+    """
+    head = _read_head(folder)
+    stored = head.get("llm")
+    if stored is None:
+        raise CheckpointMismatch(
+            f"expected an LLM readout in {folder}, got a planner without one; train with the "
+            "setting train_llm_readout = always"
+        )
+    if stored["digest"] != llm.digest:
+        raise CheckpointMismatch(
+            f"expected the language model {stored['name']!r} with digest {stored['digest']} for "
+            f"{folder}, got {llm.name!r} with {llm.digest}; set the one that it was trained with"
+        )
+    planner = load_planner(folder, embed)
+    weights = _read_tensors(folder / TOKENS_FILE, stored["tokens_hash"])
+    try:
+        config = LLMConfig(**stored["config"])
+        names = Names.of(llm, planner.graph.keys)
+        tokens = new_graph_tokens(config, planner.model, llm, names.lines)
+        tokens.load_state_dict(weights)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointMismatch(
+            f"expected the LLM readout of {folder} to fit its planner, got: {error}; train and "
+            "store the planner again"
+        ) from error
+    return LLMPlanner(
+        config,
+        tokens,
+        planner.model,
+        planner.graph,
+        planner.tool_x,
+        embed,
+        llm,
+        planner.dataflow_namespaces,
+        allowed,
+    )
 
 
 def _read_head(folder: Path) -> dict[str, Any]:

@@ -50,8 +50,6 @@ class LLMConfig:
         for name in ("learning_rate", "max_grad_norm"):
             self._check(name, getattr(self, name) > 0, "> 0")
         self._check("mask_rate", 0.0 <= self.mask_rate < 1.0, "in 0..1, 1 excluded")
-        self._check("tool_list", self.tool_list in ("all", "none"), "all or none")
-        self._check("loss", self.loss in ("choices", "tokens"), "choices or tokens")
         self._check("max_length", self.max_length is None or self.max_length >= 1, "None or >= 1")
 
     def _check(self, name: str, holds: bool, expected: str) -> None:

@@ -88,8 +88,6 @@ def load_llm(
 
     disable_progress_bar()
     source, digest = locate_llm(name), llm_digest(name)
-    if isinstance(source, Path) and not source.exists():
-        raise MissingWeights(f"expected a language model at {source}, found nothing there.")
     if isinstance(source, Path) and source.is_file():
         if folder is None:
             raise ValueError(f"expected a folder to convert {source.name} into, got None")

@@ -27,8 +27,8 @@ from models.types import Example, ToolGraph
 WARMUP = 0.05
 """Share of a stage's steps in which the learning rate rises; half a cosine leads down again."""
 
-OnStep = Callable[[str, int, dict[str, float]], None]
-"""Told stage, step and metrics."""
+OnStep = Callable[[int, dict[str, float]], None]
+"""Told the steps made so far and the metrics of the last one."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def train_llm_readout(
         request_x: Text vectors of the examples' requests.
         config: Sizes, rates and steps.
         seed: Of initial weights, order, masks and negatives.
-        on_step: Told stage, step and metrics after each look at the validation rows, and now and
-            then in between.
+        on_step: Told after every ``save_every`` steps and at the end of a stage, once the state is
+            safe.
         resume_dir: Where the state is kept and looked for.
         code_version: What else should make a stored state stale.
 
@@ -162,14 +162,14 @@ def train_llm_readout(
             run.read(resume_dir, mark)
         while run.step < config.align_steps + config.plan_steps:
             record = run.train_step()
-            if run.step % config.validate_every == 0 or run.is_last_step():
+            ends = run.step in (config.align_steps, config.align_steps + config.plan_steps)
+            if ends or run.step % config.validate_every == 0:
                 record |= run.validate()
-            if resume_dir is not None and (run.step % config.save_every == 0 or run.is_last_step()):
-                run.write(resume_dir, mark)
-            if on_step is not None and (
-                "validation_loss" in record or run.step % config.save_every == 0
-            ):
-                on_step(run.stage, run.step, record)
+            if ends or run.step % config.save_every == 0:
+                if resume_dir is not None:
+                    run.write(resume_dir, mark)
+                if on_step is not None:
+                    on_step(run.step, record)
         tokens = run.best_tokens()
     return LLMTrainResult(tokens, config, run.history, weights_hash(tokens.state_dict()))
 
@@ -223,41 +223,42 @@ class PlanningLoss:
         self.naming, self.asking = frame(llm, NAMING), frame(llm, DEPENDENCY)
         self.yes, self.no = llm.tokens("yes")[0], llm.tokens("no")[0]
         self.reader = Reader(llm)
-        befores = [f.before for f in (self.frame, self.naming, self.asking)]
+        befores = [self.frame.before, self.asking.before]
         with torch.no_grad():
             self.reader.read([(None, llm.embed(before)) for before in befores], wanted=[])
+        self.naming_reader = Reader(llm).start(self.naming.before)
         self.after = [llm.embed(f.after) for f in (self.frame, self.naming, self.asking)]
         self._room = room
         self._kept: dict[str, Tensor] = {}
 
     def behind_requests(self, texts: Sequence[str]) -> tuple[Reader, list[int]]:
         """A reader that has read these requests, and their segments."""
+        distinct = list(dict.fromkeys(texts))
         reader = self.reader.fork()
-        known = list(dict.fromkeys(text for text in texts if text in self._kept))
-        made = dict(
-            zip(known, reader.attach([0] * len(known), [self._kept[t] for t in known]), strict=True)
-            if known
-            else ()
-        )
-        new = list(dict.fromkeys(text for text in texts if text not in made))
-        if new:
-            with torch.no_grad():
-                pieces = [(0, request_vectors(self.llm, text, self.config)) for text in new]
-                segments, _ = reader.read(pieces, wanted=[])
-            made |= zip(new, segments, strict=True)
-            for text, segment in zip(new, segments, strict=True):
-                keys = reader.keys_of(segment)
-                if keys.nbytes <= self._room:
-                    self._room -= keys.nbytes
-                    self._kept[text] = keys
+        segments = reader.attach([0] * len(distinct), [self._keys(text) for text in distinct])
+        made = dict(zip(distinct, segments, strict=True))
         return reader, [made[text] for text in texts]
+
+    def _keys(self, text: str) -> Tensor:
+        """Keys of a request, which is read alone: to the last bit they depend on nothing else."""
+        keys = self._kept.get(text)
+        if keys is None:
+            reader = self.reader.fork()
+            with torch.no_grad():
+                vectors = request_vectors(self.llm, text, self.config)
+                (segment,), _ = reader.read([(0, vectors)], wanted=[])
+            keys = reader.keys_of(segment)
+            if keys.nbytes <= self._room:
+                self._room -= keys.nbytes
+                self._kept[text] = keys
+        return keys
 
     def __call__(
         self,
         texts: Sequence[str],
         graph_pieces: Sequence[Float[Tensor, "tokens width"]],
         plans: Sequence[Sequence[int]],
-        node_pairs: Float[Tensor, "pairs tokens width"] | None = None,
+        node_pairs: Float[Tensor, "pairs pair_tokens width"] | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " pairs"]]:
         """Planning loss, and the LLM's logit of yes against no for each pair of node tokens.
 
@@ -287,7 +288,7 @@ class PlanningLoss:
         num_plans = len(wanted)
         for pair in node_pairs if node_pairs is not None else ():
             piece = torch.cat([pair.to(self.llm.dtype), self.after[2]])
-            pieces.append((2, piece))
+            pieces.append((1, piece))
             at += piece.size(0)
             wanted.append(at - 1)
         _, logits = reader.read(pieces, wanted)
@@ -303,12 +304,12 @@ class PlanningLoss:
     ) -> Float[Tensor, ""]:
         """How far each node's token is from saying its tool's name."""
         lines = self.catalogue.names.lines
-        reader = self.reader.fork()
+        reader = self.naming_reader.fork()
         pieces, wanted, targets, at = [], [], [], 0
         for node, row in zip(node_pieces, rows, strict=True):
             answer = list(lines[row])
             piece = torch.cat([node.to(self.llm.dtype), self.after[1], self.llm.embed(answer[:-1])])
-            pieces.append((1, piece))
+            pieces.append((0, piece))
             target = choices([row], self.catalogue.trie, lines, self.frame.end, max_length=1)
             first = at + piece.size(0) - len(answer)
             wanted += [first + place for place in target.places]
@@ -353,15 +354,6 @@ class _Run:
         self.best = {name: w.detach().clone() for name, w in self.weights.items()}
         self.best_loss = math.inf
         self.recent: dict[str, list[float]] = {}
-
-    @property
-    def stage(self) -> str:
-        """``align`` or ``plan``: the stage of the step that was made last."""
-        return "align" if self.step <= self.config.align_steps else "plan"
-
-    def is_last_step(self) -> bool:
-        """Whether the last step of all was made."""
-        return self.step >= self.config.align_steps + self.config.plan_steps
 
     def train_step(self) -> dict[str, float]:
         """One step of the stage that is on; its losses."""

@@ -2,6 +2,7 @@
 
 TaskError
 ├── NoChampion       planning was asked of a champion that does not exist
+├── NoReadout        gtool-llm was asked of a version that was trained without it
 ├── UnknownModel     no registered model version of that number
 ├── UnknownPlanner   no planner of that name
 └── WrongUsage       an argument that no command could take
@@ -14,6 +15,10 @@ class TaskError(Exception):
 
 class NoChampion(TaskError):
     """Planning was asked of a champion that does not exist."""
+
+
+class NoReadout(TaskError):
+    """``gtool-llm`` was asked of a version that was trained without it."""
 
 
 class UnknownModel(TaskError):

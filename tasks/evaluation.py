@@ -15,7 +15,7 @@ from models.text import SentenceEmbedder
 from models.types import Example, Planner
 from tasks.embedding import shared_embedder
 from tasks.graphs import find, learning_data, load_graph, load_suites
-from tasks.planning import get_planner, load_version, make_baselines
+from tasks.planning import get_planner, load_llm_version, load_version, make_baselines
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version
 from warehouse.connection import open_warehouse
@@ -104,6 +104,7 @@ def regress(
     basis = digest(
         sorted((suite.name, suite.content_id) for suite in suites),
         [graph.version, graph.examples_id, primary, asdict(policy), settings.text_encoder],
+        [settings.llm, settings.max_llm_requests],
         code_version(),
     )
     report_id = digest(basis, champion, challenger)[:16]
@@ -127,6 +128,10 @@ def regress(
             for suite, by_planner in results.items()
         },
         "requests": {suite.name: len(rows) for suite, rows in suites.items()},
+        "measured": {
+            suite: {name: result.n for name, result in by_planner.items()}
+            for suite, by_planner in results.items()
+        },
         "suite_versions": {suite.name: suite.version for suite in suites},
         "champion": champion,
         "challenger": challenger,
@@ -189,6 +194,9 @@ def _contenders(
     subject = challenger or champion
     if subject:
         planners["gtool"] = load_version(registry, subject, embed, graph)
+        spoken = load_llm_version(settings, registry, subject, embed, graph)
+        if spoken:
+            planners["gtool-llm"] = spoken
     if champion and challenger:
         planners["gtool-champion"] = load_version(registry, champion, embed, graph)
     return planners | make_baselines(graph, data.examples, embed)
@@ -204,16 +212,24 @@ def _measure(
     for suite, rows in suites.items():
         results[suite.name] = {}
         for name, planner in planners.items():
+            asked = _sample(rows, settings.max_llm_requests) if name == "gtool-llm" else rows
             if progress:
-                progress(f"{name} on {suite.name}, {len(rows)} requests")
+                progress(f"{name} on {suite.name}, {len(asked)} requests")
             results[suite.name][name] = evaluate(
                 planner,
-                rows,
+                asked,
                 resamples=settings.resamples,
                 confidence=settings.confidence,
                 seed=settings.seed,
             )
     return results
+
+
+def _sample(rows: list[Example], most: int | None) -> list[Example]:
+    """At most so many rows, evenly spread over all."""
+    if most is None or len(rows) <= most:
+        return rows
+    return [rows[i * len(rows) // most] for i in range(most)]
 
 
 def results_json(

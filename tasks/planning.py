@@ -9,18 +9,19 @@ import torch
 from torch import Tensor
 
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
-from models.checkpoint import load_planner
+from models.checkpoint import load_llm_planner, load_planner, readout_llm
 from models.graph import dataflow_namespaces
 from models.text import SentenceEmbedder
 from models.types import Embedder, Example, Planner, ToolGraph
 from tasks.embedding import shared_embedder
-from tasks.errors import NoChampion, UnknownPlanner
+from tasks.errors import NoChampion, NoReadout, UnknownPlanner
 from tasks.graphs import find, learning_data, load_graph
+from tasks.llm import shared_llm
 from tasks.registry import Registry
-from tasks.settings import Settings
+from tasks.settings import Settings, resolve_device
 
 BASELINES = ("retrieval", "nearest", "popularity")
-PLANNERS = ("gtool", "gtool-graph", *BASELINES)
+PLANNERS = ("gtool", "gtool-graph", "gtool-llm", *BASELINES)
 
 
 _KINDS: dict[str, type[RetrievalPlanner | NearestPlanner | PopularityPlanner]] = {
@@ -54,6 +55,17 @@ class _Switch:
 def load_version(registry: Registry, number: str, embed: Embedder, graph: ToolGraph) -> Planner:
     """A registered planner, which offers none of the tools that are gone from the graph."""
     return load_planner(registry.planner_folder(number), embed, allowed=frozenset(graph.keys))
+
+
+def load_llm_version(
+    settings: Settings, registry: Registry, number: str, embed: Embedder, graph: ToolGraph
+) -> Planner | None:
+    """The LLM readout of a registered planner; None where it has none."""
+    folder = registry.planner_folder(number)
+    if readout_llm(folder) is None:
+        return None
+    llm = shared_llm(settings, resolve_device(settings.device))
+    return load_llm_planner(folder, embed, llm, allowed=frozenset(graph.keys))
 
 
 def resolve_version(registry: Registry, name: str) -> str:
@@ -108,6 +120,7 @@ def get_planner(
 
     Raises:
         UnknownPlanner: No planner has that name.
+        NoReadout: ``gtool-llm`` of a version that was trained without it.
     """
     kind, at, _ = name.partition("@")
     if kind not in PLANNERS or (at and kind in BASELINES):
@@ -126,4 +139,12 @@ def get_planner(
     number = resolve_version(registry, name)
     tags = registry.version(number).tags
     graph = load_graph(settings, find(settings).version)
-    return load_version(registry, number, embed, graph), tags["graph_version"], number
+    if kind != "gtool-llm":
+        return load_version(registry, number, embed, graph), tags["graph_version"], number
+    spoken = load_llm_version(settings, registry, number, embed, graph)
+    if spoken is None:
+        raise NoReadout(
+            f"expected version {number} to have an LLM readout, it has none: train with "
+            "TOOLATLAS_TRAIN_LLM_READOUT=always, or plan with --planner gtool."
+        )
+    return spoken, tags["graph_version"], number

