@@ -255,5 +255,6 @@ def _requirements() -> list[str]:
     """What a serving environment needs, at the versions in use."""
     from importlib.metadata import version
 
-    names = ("mlflow", "torch", "torch-geometric", "sentence-transformers", "safetensors", "polars")
-    return [f"{name}=={version(name).split('+')[0]}" for name in (*names, "jaxtyping", "pandas")]
+    names = ("mlflow", "torch", "torch-geometric", "sentence-transformers", "transformers")
+    names += ("safetensors", "polars", "jaxtyping", "pandas", "filelock")
+    return [f"{name}=={version(name).split('+')[0]}" for name in names]
