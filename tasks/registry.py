@@ -255,6 +255,6 @@ def _requirements() -> list[str]:
     """What a serving environment needs, at the versions in use."""
     from importlib.metadata import version
 
-    names = ("mlflow", "torch", "torch-geometric", "sentence-transformers", "transformers")
-    names += ("safetensors", "polars", "jaxtyping", "pandas", "filelock")
+    needed = "mlflow torch torch-geometric sentence-transformers transformers safetensors polars"
+    names = [*needed.split(), "jaxtyping", "pandas", "filelock"]
     return [f"{name}=={version(name).split('+')[0]}" for name in names]
