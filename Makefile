@@ -33,6 +33,7 @@ check: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)
 	$(BIN)/python tests/benchmarks/bench_ingest.py
+	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
 
 clean:
 	rm -rf $(VENV) .toolatlas

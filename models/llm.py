@@ -1,7 +1,9 @@
 """A frozen causal language model: found, converted once, and read in packed passes."""
 
+import contextlib
 import hashlib
 import importlib.util
+import io
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -120,10 +122,11 @@ def _convert(file: Path, folder: Path) -> None:
     """GGUF to safetensors: transformers refuses to save a model that it read from GGUF."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    read = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32
-    )
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        read = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32
+        )
     model = AutoModelForCausalLM.from_config(read.config)
     model.load_state_dict(read.state_dict())
     if hasattr(model.config, "quantization_config"):
