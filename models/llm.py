@@ -304,7 +304,7 @@ class Reader:
             raise PromptTooLong(
                 f"expected at most {self.llm.max_positions} tokens for {self.llm.name!r}, got "
                 f"{max(ends)}; take a model that reads more, or leave the tool list out of the "
-                "prompt (tool_list = none)."
+                "prompt (setting llm_tool_list = none)."
             )
         self.parents += [-1 if parent is None else parent for parent in parents]
         self.ends += ends
