@@ -158,6 +158,13 @@ class FrozenLLM:
         self._embedding = model.get_input_embeddings()
         kinds = set(getattr(self.config, "layer_types", None) or ())
         self._kinds = sorted(kinds) if kinds - {"full_attention"} else []
+        self._groups = 1
+        if model.config._attn_implementation == "sdpa":
+            from models.keys import GROUPED
+
+            model.set_attn_implementation(GROUPED)
+            heads = int(self.config.num_attention_heads)
+            self._groups = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
 
     @property
     def max_positions(self) -> int:
@@ -188,7 +195,8 @@ class FrozenLLM:
 
         def additive(allowed: Tensor) -> Tensor:
             mask = torch.zeros(allowed.shape, dtype=self.dtype, device=allowed.device)
-            return mask.masked_fill(~allowed, torch.finfo(self.dtype).min)[None, None]
+            mask = mask.masked_fill(~allowed, torch.finfo(self.dtype).min)
+            return mask.repeat(self._groups, 1)[None, None]
 
         if not self._kinds:
             return additive(visible)
@@ -214,7 +222,7 @@ class Reader:
     """
 
     llm: FrozenLLM
-    layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    cache: Any = None
     segment: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     position: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     parents: list[int] = field(default_factory=list)
@@ -228,9 +236,10 @@ class Reader:
 
     def fork(self) -> "Reader":
         """A reader of its own on the same keys; what either reads later the other does not see."""
+        cache = type(self.cache)(layers=[layer.fork() for layer in self.cache.layers])
         return Reader(
             self.llm,
-            list(self.layers),
+            cache,
             self.segment,
             self.position,
             list(self.parents),
@@ -264,22 +273,27 @@ class Reader:
         queries = self.segment.numel() - sum(lengths)
         visible = self._visible(queries)
         distance = self.position[queries:, None] - self.position
-        cache = _cache(self.layers)
+        if self.cache is None:
+            from models.keys import new_cache
+
+            self.cache = new_cache()
         out = self.llm.model(
             inputs_embeds=torch.cat([p.to(self.llm.dtype) for _, p in pieces])[None],
             attention_mask=self.llm.masks(visible.to(device), distance.to(device)),
             position_ids=self.position[queries:].to(device)[None],
-            cache=cache,
+            cache=self.cache,
             use_cache=True,
             logits_to_keep=torch.tensor(list(wanted) or [0], dtype=torch.long, device=device),
         )
-        self.layers = [(layer.keys, layer.values) for layer in cache.layers]
         return made, out.logits[0, : len(wanted)].float()
 
     def keys_of(self, segment: int) -> Float[Tensor, "layers two heads tokens channels"]:
         """Keys and values of one segment, to be given to :meth:`attach` of another reader."""
-        rows = (self.segment == segment).nonzero().flatten().to(self.layers[0][0].device)
-        return torch.stack([torch.stack([k[0][:, rows], v[0][:, rows]]) for k, v in self.layers])
+        rows = (self.segment == segment).nonzero().flatten().to(self.llm.device)
+        layers = self.cache.layers
+        return torch.stack(
+            [torch.stack([x.keys[0, :, rows], x.values[0, :, rows]]) for x in layers]
+        )
 
     def attach(
         self, parents: Sequence[int], keys: Sequence[Float[Tensor, "layers two heads _ channels"]]
@@ -288,10 +302,8 @@ class Reader:
         lengths = [part.size(3) for part in keys]
         made = self._add_segments(parents, [self.ends[p] for p in parents], lengths)
         joined = torch.cat(list(keys), dim=3)
-        self.layers = [
-            (torch.cat([k, joined[i, :1]], dim=2), torch.cat([v, joined[i, 1:]], dim=2))
-            for i, (k, v) in enumerate(self.layers)
-        ]
+        for layer, (k, v) in zip(self.cache.layers, joined, strict=True):
+            layer.update(k[None], v[None])
         return made
 
     def _add_segments(
@@ -324,13 +336,3 @@ class Reader:
             above[i, i] = True
         seen = above[self.segment[first:]][:, self.segment]
         return seen & (self.position <= self.position[first:, None])
-
-
-def _cache(layers: list[tuple[Tensor, Tensor]]) -> Any:
-    """A cache of transformers with these keys and values; layers of full length whatever kind."""
-    from transformers.cache_utils import DynamicCache
-
-    cache = DynamicCache()
-    for i, (keys, values) in enumerate(layers):
-        cache.update(keys, values, i)
-    return cache

@@ -61,7 +61,7 @@ def test_a_fork_leaves_its_origin_alone():
     base = Reader(llm).start(llm.tokens("shared"))
     base.fork().read([(0, llm.embed(llm.tokens(" more")))])
     assert base.parents == [-1]
-    assert base.layers[0][0].size(2) == base.segment.numel() == len("shared")
+    assert base.cache.get_seq_length() == base.segment.numel() == len("shared")
 
 
 def test_gradients_reach_what_was_put_in_and_no_weight():
