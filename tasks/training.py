@@ -22,6 +22,7 @@ from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version
+from tasks.watching import run_tags
 from warehouse.connection import open_warehouse
 from warehouse.reports import note_alias
 
@@ -156,7 +157,6 @@ def _train(
         key,
         name=f"gtool-graph {data.graph.version[:12]}",
         params={
-            **asdict(config),
             "seed": settings.seed,
             "device": device,
             "text_encoder": settings.text_encoder,
@@ -168,8 +168,14 @@ def _train(
             "validation": drawn,
             "data_first": data.graph.mark["first"],
             "data_last": data.graph.mark["last"],
+            **asdict(config),
         },
-        tags={"graph_version": data.graph.version, "examples": data.graph.examples_id},
+        tags={
+            "graph_version": data.graph.version,
+            "examples": data.graph.examples_id,
+            "train_reason": reason,
+            **run_tags(),
+        },
     )
     embed = shared_embedder(settings)
     work = settings.training / key
