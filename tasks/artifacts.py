@@ -26,6 +26,8 @@ _MOST_FILES = 50
 _MOST_NAMES = 20
 _MOST_EDGES = 20
 
+_RAISED = "Flow run encountered an exception: "
+
 VERDICTS = {
     "promote": "the challenger may take the champion's place",
     "keep": "the champion stays",
@@ -344,10 +346,11 @@ def _value(mean: float | None, interval: Sequence[float] | None, best: float | N
 def label(report: Mapping[str, Any], planner: str) -> str:
     """A planner's name in the report, as people call it."""
     challenger, champion = report["challenger"], report["champion"]
-    if planner == "gtool":
-        return f"gtool {challenger} (challenger)" if challenger else f"gtool {champion} (champion)"
-    if planner == "gtool-champion":
-        return f"gtool {champion} (champion)"
+    then = "" if report.get("new", True) else "then "
+    if planner == "gtool" and challenger:
+        return f"gtool {challenger} ({then}challenger)"
+    if planner in ("gtool", "gtool-champion"):
+        return f"gtool {champion} ({then if challenger else ''}champion)"
     return f"{planner} (baseline)" if planner in _BASELINES else planner
 
 
@@ -358,9 +361,14 @@ def _percent(report: Mapping[str, Any]) -> str:
 def verdict(report: Mapping[str, Any]) -> str:
     """The decision with its reasons."""
     word = report["decision"]
-    stands = "" if report.get("new", True) else " Nothing changed since, so the last report stands."
+    said = f"**Decision: {escape(word)}** ({VERDICTS.get(word, 'see the reasons')})."
+    if not report.get("new", True):
+        said = (
+            "Nothing was measured: data, graph, versions and code are those of the last report. "
+            f"Its decision was **{escape(word)}**, because:"
+        )
     return paragraphs(
-        f"**Decision: {escape(word)}** ({VERDICTS.get(word, 'see the reasons')}).{stands}",
+        said,
         bullets(escape(reason, longest=1000) for reason in report["reasons"]),
     )
 
@@ -374,7 +382,8 @@ def decision(report: Mapping[str, Any], promotion: Mapping[str, Any]) -> Page:
         f"challenger: {_version(report['challenger'])}, champion it was compared with: "
         f"{_version(report['champion'])}.",
     )
-    return Page(f"{report['decision']}; champion: {_version(promotion['champion'])}", text)
+    word = report["decision"] if report.get("new", True) else "no news"
+    return Page(f"{word}; champion: {_version(promotion['champion'])}", text)
 
 
 def champion(promotion: Mapping[str, Any]) -> str:
@@ -396,6 +405,22 @@ def _version(number: str | None) -> str:
 # --- the night -------------------------------------------------------------------------------
 
 
+def brief(result: Mapping[str, Any]) -> str:
+    """The night in a few words: a list of artifacts shows about forty letters."""
+    now = result["promotion"]["champion"]
+    stays = f"{_version(now)} stays champion" if now else "no champion yet"
+    if result["promotion"]["promoted"]:
+        return f"{_version(now).capitalize()} is champion now"
+    if result["trained"]:
+        return f"Version {result['version']} not promoted, {stays}"
+    return f"{'Not trained' if _news(result) else 'Nothing new'}, {stays}"
+
+
+def _news(result: Mapping[str, Any]) -> bool:
+    came = (result["ingested"] or {}).get("totals", {}).get("trajectories", {})
+    return bool(result["diff"] or came.get("new") or came.get("updated"))
+
+
 def headline(result: Mapping[str, Any]) -> str:
     """The night in one sentence."""
     promotion, number = result["promotion"], result["version"]
@@ -409,10 +434,18 @@ def headline(result: Mapping[str, Any]) -> str:
         return f"Nothing was trained; {_version(now)} is champion now."
     if result["trained"]:
         return f"Version {escape(number)} was trained but not promoted: {stays}."
-    came = (result["ingested"] or {}).get("totals", {}).get("trajectories", {})
-    if result["diff"] is None and not came.get("new") and not came.get("updated"):
+    if not _news(result):
         return f"Nothing new came in and nothing was trained: {stays}."
     return f"Nothing was trained: {stays}."
+
+
+def tags(result: Mapping[str, Any]) -> list[str]:
+    """Tags for lists of runs: whether something was trained, decided and promoted."""
+    return [
+        "trained" if result["trained"] else "not trained",
+        f"decision {result['decision']}" if result["report"]["new"] else "nothing to decide",
+        *(["promoted"] if result["promotion"]["promoted"] else []),
+    ]
 
 
 def night(result: Mapping[str, Any], title: str, pages: Mapping[str, str | None] | None) -> Page:
@@ -433,7 +466,7 @@ def night(result: Mapping[str, Any], title: str, pages: Mapping[str, str | None]
         _listed("Frozen for regression", [_frozen(made) for made in result["suites"]]),
         paragraphs("## What was trained, and why", trained(result), places(pages)),
         paragraphs(
-            "## How it compares",
+            "## How it compares" if report.get("new", True) else "## How it compared last time",
             _title(report, name),
             suite(report, name),
             _others(report),
@@ -447,7 +480,7 @@ def night(result: Mapping[str, Any], title: str, pages: Mapping[str, str | None]
             f"{TERMS} In brackets the {_percent(report)} interval.",
         ),
     )
-    return Page(headline(result), text)
+    return Page(brief(result), text)
 
 
 def _frozen(made: Mapping[str, Any]) -> str:
@@ -466,7 +499,7 @@ def failed_night(title: str, message: str) -> Page:
     """What the page of a night that failed says first."""
     text = paragraphs(
         f"# {escape(title)}",
-        f"**The night failed.** {escape(message, longest=1000)}",
+        f"**The night failed.** {escape(message.removeprefix(_RAISED), longest=1000)}",
         "What was done before stays done, and is in the other artifacts of this run; the next "
         "night goes on from there. The tab Logs has every step up to the failure. "
         "`toolatlas status` says where things stand.",

@@ -32,11 +32,15 @@ def _ingest_name(parameters: dict[str, Any]) -> str:
 
 def _diff_name(parameters: dict[str, Any]) -> str:
     graph = parameters["graph"]
+    if not graph["new"]:
+        return f"graph {graph['version'][:12]} is unchanged"
     return f"diff graph {(graph['parent'] or 'none')[:12]} to {graph['version'][:12]}"
 
 
 def _promote_name(parameters: dict[str, Any]) -> str:
     report = parameters["report"]
+    if not report["new"]:
+        return "who is champion: nothing new to decide"
     return f"act on decision {report['decision']}, challenger {report['challenger'] or 'none'}"
 
 
@@ -104,7 +108,8 @@ def run_regressions(settings: Settings) -> dict[str, Any]:
     watching.name_graph(lambda: graphs.find(settings).version)
     with Progress("regress", watching.Bar("regression-progress")) as progress:
         report = evaluation.regress(settings, progress=progress.say)
-    log.info("decision %s: %s", report["decision"], report["reasons"][0])
+    when = "decision" if report["new"] else "nothing changed since the last decision,"
+    log.info("%s %s: %s", when, report["decision"], report["reasons"][0])
     watching.publish("planners", lambda: artifacts.planners(report))
     return report
 
@@ -124,8 +129,7 @@ def tell_night(settings: Settings, result: dict[str, Any]) -> None:
     """The summary of a night: the last line of its log, its tags, and a page of its run."""
     with watching.harmless("summary of the night"):
         log.info("%s", artifacts.headline(result))
-        trained = "trained" if result["trained"] else "not trained"
-        watching.tag_run(f"decision {result['decision']}", trained)
+        watching.tag_run(*artifacts.tags(result))
     watching.publish(
         "night",
         lambda: artifacts.night(
