@@ -118,7 +118,7 @@ def regress(
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         known = read_report(con, report_id) or _report_of_champion(con, basis, champion, challenger)
     if known:
-        log.info("report %s stands: nothing changed since it was made", report_id)
+        log.info("report %s stands: nothing changed since it was made", known["id"])
         return {**known, "new": False}
     planners = _contenders(settings, registry, champion, challenger)
     results = _measure(planners, suites, settings, progress)

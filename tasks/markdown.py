@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 _LONGEST = 300
 _MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_LINE_START = re.compile(r"^(\d*)([#+\-.)])")
+_LINE_START = re.compile(r"^(\d*)([#+\-.)]+)(?=\s|$)")
 
 
 def escape(text: object, longest: int = _LONGEST) -> str:

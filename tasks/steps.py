@@ -90,6 +90,8 @@ def train_planner(settings: Settings, mode: training.TrainMode = "auto") -> dict
     epochs = training.configuration(settings).epochs
     with Progress("train", watching.Bar("training-progress"), epochs) as progress:
         outcome = training.train(settings, mode, progress=progress.epoch).to_json()
+    if not outcome["trained"]:
+        log.info("not trained: %s", outcome["train_reason"])
     watching.publish(
         "training",
         lambda: artifacts.training(outcome, pages(settings, outcome["version"])),
