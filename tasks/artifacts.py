@@ -231,13 +231,18 @@ def _edges(kind: str, edges: Sequence[Sequence[Any]]) -> str:
     if not edges:
         return ""
     columns: tuple[str, ...] = ("from", "to", "kind")
-    if len(edges[0]) > 3:
-        columns = (*columns, "seen before", "seen now")
+    if len(edges[0]) > 3:  # with counts: first, because long names push the end out of sight
+        columns = ("times seen", *columns)
         edges = sorted(edges, key=lambda e: -abs(e[4] - e[3]))
+        edges = [(f"{before:,} → {now:,}", *names) for *names, before, now in edges]
     more = len(edges) - _MOST_EDGES
     return paragraphs(
         f"### Edges {kind}",
-        table(columns, [[escape(cell) for cell in edge] for edge in edges[:_MOST_EDGES]], texts=3),
+        table(
+            columns,
+            [[escape(cell) for cell in edge] for edge in edges[:_MOST_EDGES]],
+            texts=len(columns),
+        ),
         f"And {more:,} more." if more > 0 else "",
     )
 

@@ -21,8 +21,8 @@ MODEL_DESCRIPTION = (
 )
 
 EXPERIMENT_DESCRIPTION = (
-    "Trainings of Toolatlas, one run each. A run's description says why it was trained, on which "
-    "graph version, by which Prefect run, and what became of its model version."
+    "Trainings of Toolatlas: a run's description says why, on what and by which Prefect run it was "
+    "trained, and what became of it."
 )
 
 _LONGEST = 4900
@@ -73,8 +73,8 @@ def _training(number: str, facts: Mapping[str, str]) -> str:
         + ".",
         _sentence("Why: {train_reason}.", plain),
         _sentence(
-            "It learnt graph version {graph} ({num_tools} tools, {num_edges} edges) and "
-            "{num_train} training rows; {num_validation} more chose the epoch.",
+            "It learnt graph version {graph} ({num_tools} tools, {num_edges} edges that are not held "
+            "out) and {num_train} training rows; {num_validation} more chose the epoch.",
             plain,
         ),
         _sentence("The data reach from {data_first} to {data_last} (UTC).", plain)
@@ -120,4 +120,6 @@ def _state(facts: Mapping[str, str]) -> str:
         return _sentence("Champion since {champion_since} ({champion_by}).", plain)
     if "decision" not in facts:
         return "Not measured yet."
+    if facts["decision"] == "promote":
+        return "Measured: it may become champion."
     return _sentence("Not promoted: {decision}.", plain)

@@ -95,7 +95,12 @@ def run_tags() -> dict[str, str]:
     if run is None:
         return {}
     url = url_for("flow-run", run.id)
-    tags = {"prefect.flow_run_id": str(run.id), "prefect.flow_run_name": run.name}
+    tags = {
+        "prefect.flow_run_id": str(run.id),
+        "prefect.flow_run_name": run.name,
+        "mlflow.source.name": run.name,  # the column Source in lists of runs
+        "mlflow.source.type": "LOCAL",
+    }
     return {**tags, "prefect.flow_run_url": url} if url else tags
 
 

@@ -18,7 +18,7 @@ def test_a_new_version_says_what_it_was_trained_on_and_where():
     for part in (
         "**Version 2** is a gtool-graph planner, trained on 2026-11-30 02:03 UTC.",
         "Why: the graph changed.",
-        "graph version `bbbbbbbbbbbb` (10 tools, 19 edges) and 150 training rows; 7 more",
+        "graph version `bbbbbbbbbbbb` (10 tools, 19 edges that are not held out) and 150 training",
         "Code 0.1.0+abc.",
         "[nightly 2026-11-30 02:00](<http://p/runs/flow-run/id-1>)",
     ):
@@ -31,6 +31,11 @@ def test_a_measured_version_says_why_it_was_not_promoted():
     assert text.startswith("Not promoted: keep.")
     assert "**Decision: keep** (the champion stays) on suite shop/test, report r9." in text
     assert "- Worse.\n- And &lt;b&gt;." in text
+
+
+def test_a_version_that_only_a_regression_measured_is_not_called_champion():
+    text = version_description("2", FACTS | DECIDED | {"decision": "promote"})
+    assert text.startswith("Measured: it may become champion.")
 
 
 def test_champions_say_since_and_until_when():
