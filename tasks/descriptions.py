@@ -73,8 +73,8 @@ def _training(number: str, facts: Mapping[str, str]) -> str:
         + ".",
         _sentence("Why: {train_reason}.", plain),
         _sentence(
-            "It learnt graph version {graph} ({num_tools} tools, {num_edges} edges that are not held "
-            "out) and {num_train} training rows; {num_validation} more chose the epoch.",
+            "It learnt graph version {graph} ({num_tools} tools, {num_edges} edges that are not "
+            "held out) and {num_train} training rows; {num_validation} more chose the epoch.",
             plain,
         ),
         _sentence("The data reach from {data_first} to {data_last} (UTC).", plain)
@@ -122,4 +122,5 @@ def _state(facts: Mapping[str, str]) -> str:
         return "Not measured yet."
     if facts["decision"] == "promote":
         return "Measured: it may become champion."
-    return _sentence("Not promoted: {decision}.", plain)
+    why = VERDICTS.get(facts["decision"], "see the reasons")
+    return f"Not promoted ({plain['decision']}): {why}."

@@ -28,7 +28,7 @@ def test_a_new_version_says_what_it_was_trained_on_and_where():
 
 def test_a_measured_version_says_why_it_was_not_promoted():
     text = version_description("2", FACTS | DECIDED)
-    assert text.startswith("Not promoted: keep.")
+    assert text.startswith("Not promoted (keep): the champion stays.")
     assert "**Decision: keep** (the champion stays) on suite shop/test, report r9." in text
     assert "- Worse.\n- And &lt;b&gt;." in text
 

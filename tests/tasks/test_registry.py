@@ -102,10 +102,10 @@ def test_descriptions_follow_the_tags_and_leave_a_persons_words_alone(registry):
     number = str(add_version(registry))
     registry.tag_version(number, {"decision": "keep", "reasons": "Worse."})
     text, note = description(registry, number)
-    assert text.startswith("Not promoted: keep.")
+    assert text.startswith("Not promoted (keep)")
     assert "Registered as version 1 of gtool-planner." in note
     registry.tag_version(number, {"decision": "inconclusive"})
-    assert description(registry, number)[0].startswith("Not promoted: inconclusive.")
+    assert description(registry, number)[0].startswith("Not promoted (inconclusive)")
     registry._client.update_model_version("gtool-planner", number, "Mine.")
     registry.tag_version(number, {"decision": "keep"})
     text, note = description(registry, number)
