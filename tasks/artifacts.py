@@ -124,7 +124,7 @@ def _files(files: Sequence[Mapping[str, Any]]) -> str:
         )
         for f in files[:_MOST_FILES]
     ]
-    columns = ("file", "source", "format", "trajectories", "new", "updated", "duplicate", "tools",
+    columns = ("file", "source", "format", "read", "new", "updated", "duplicate", "tools",
                "quarantined")  # fmt: skip
     more = len(files) - _MOST_FILES
     return paragraphs(

@@ -100,6 +100,13 @@ class Camera:
         self._page.locator("li.p-tab", has_text=text).first.click()
         self._page.wait_for_timeout(settle_ms)
 
+    def follow(self, text: str) -> None:
+        """Go where the link with that text leads."""
+        target = self._page.locator("a", has_text=text).last.get_attribute("href")
+        if not target:
+            sys.exit(f"expected a link with the text {text!r} on {self._page.url}, found none")
+        self.open(target, 4000)
+
     def take(self, name: str, height: int = 1000) -> None:
         """Keep a picture; a page that scrolls inside needs more height to be seen whole."""
         self._page.set_viewport_size({"width": 1400, "height": height})
@@ -133,6 +140,13 @@ def look(prefect: str, mlflow: str, out: Path) -> None:
         camera.open(f"{prefect}/artifacts/key/night")
         camera.take("prefect-artifact-history", 1400)
         look_at_mlflow(camera, mlflow)
+        night = next(a for a in artifacts_of(prefect, run["id"]) if a["key"] == "night")
+        if "](<" in night["data"]:
+            camera.open(f"{prefect}/artifacts/artifact/{night['id']}")
+            camera.follow("gtool-planner")
+            camera.take("linked-mlflow-version")
+            camera.follow("nightly")
+            camera.take("linked-prefect-run")
 
 
 def look_at_mlflow(camera: Camera, mlflow: str) -> None:
