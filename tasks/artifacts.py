@@ -457,12 +457,13 @@ def night(result: Mapping[str, Any], title: str, pages: Mapping[str, str | None]
     """The whole night on one page, for somebody who sees it for the first time."""
     report, promotion = result["report"], result["promotion"]
     name = report["suite"]
+    came = result["ingested"]
     added = result["diff"]["tools"]["added"] if result["diff"] else []
     grown = result["diff"] and result["diff"]["from"] and added
     text = paragraphs(
         f"# {escape(title)}",
         f"**{headline(result)}**",
-        paragraphs("## What came in", came_in(result["ingested"])),
+        paragraphs("## What came in", came_in(came)),
         paragraphs(
             "## What changed in the tool graph",
             graph_news(result["graph"], result["diff"]),
@@ -479,9 +480,9 @@ def night(result: Mapping[str, Any], title: str, pages: Mapping[str, str | None]
         paragraphs("## What was decided", champion(promotion), verdict(report)),
         paragraphs(
             "## More",
-            "The other artifacts of this run say more: `ingest` (files), `graph` (tools and edges "
-            "that changed), `training`, `planners` (all suites), `decision`. The tab Logs has "
-            "every step with its time.",
+            f"The other artifacts of this run say more: {'`ingest` (files), ' * bool(came)}`graph` "
+            "(tools and edges that changed), `training`, `planners` (all suites), `decision`. The "
+            "tab Logs has every step with its time.",
             f"{TERMS} In brackets the {_percent(report)} interval.",
         ),
     )

@@ -37,6 +37,10 @@ def _diff_name(parameters: dict[str, Any]) -> str:
     return f"diff graph {(graph['parent'] or 'none')[:12]} to {graph['version'][:12]}"
 
 
+def _freeze_name(parameters: dict[str, Any]) -> str:
+    return f"freeze suites that {'lack rows' if parameters['refresh'] else 'are missing'}"
+
+
 def _promote_name(parameters: dict[str, Any]) -> str:
     report = parameters["report"]
     if not report["new"]:
@@ -77,7 +81,7 @@ def diff_graph(settings: Settings, graph: dict[str, Any]) -> dict[str, Any] | No
     return diff
 
 
-@task(name="freeze suites", task_run_name="freeze suites that are missing")
+@task(name="freeze suites", task_run_name=_freeze_name)  # type: ignore[arg-type]
 def freeze_suites(settings: Settings, refresh: bool = False) -> list[dict[str, Any]]:
     """Make the regression sets that are missing; with refresh, new versions of the others."""
     return [suite.to_json() for suite in graphs.freeze(settings, refresh=refresh)]
