@@ -6,9 +6,10 @@ from prefect import flow
 
 from tasks import steps
 from tasks.settings import read_settings
+from tasks.watching import dated
 
 
-@flow(name="build_graph")
+@flow(name="build_graph", flow_run_name=dated("build_graph"))
 def build_graph() -> dict[str, Any]:
     """Build, export and version the graph, and freeze the suites that are missing."""
     settings = read_settings()

@@ -6,9 +6,10 @@ from prefect import flow
 
 from tasks import steps
 from tasks.settings import read_settings
+from tasks.watching import dated
 
 
-@flow(name="ingest_trajectories")
+@flow(name="ingest_trajectories", flow_run_name=dated("ingest_trajectories"))
 def ingest_trajectories(
     paths: list[str] | None = None, source: str | None = None
 ) -> dict[str, Any]:

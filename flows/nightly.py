@@ -11,9 +11,10 @@ from prefect import flow
 from tasks import steps
 from tasks.settings import read_settings
 from tasks.training import TrainMode
+from tasks.watching import dated, tell_failure
 
 
-@flow(name="nightly")
+@flow(name="nightly", flow_run_name=dated("nightly"), on_failure=[tell_failure])
 def nightly(
     train: TrainMode = "auto",
     ingest_paths: list[str] | None = None,
@@ -35,7 +36,7 @@ def nightly(
     trained = steps.train_planner(settings, train)
     report = steps.run_regressions(settings)
     promotion = steps.promote_planner(settings, report)
-    return {
+    result = {
         **trained,
         "decision": report["decision"],
         "graph": graph,
@@ -45,6 +46,8 @@ def nightly(
         "report": report,
         "promotion": promotion,
     }
+    steps.tell_night(settings, result)
+    return result
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from prefect import flow
 
 from tasks import steps
 from tasks.settings import read_settings
+from tasks.watching import dated
 
 
-@flow(name="promote_planner")
+@flow(name="promote_planner", flow_run_name=dated("promote_planner"))
 def promote_planner() -> dict[str, Any]:
     """Compare the challenger with the champion and act on the decision."""
     settings = read_settings()

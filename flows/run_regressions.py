@@ -6,9 +6,10 @@ from prefect import flow
 
 from tasks import steps
 from tasks.settings import read_settings
+from tasks.watching import dated
 
 
-@flow(name="run_regressions")
+@flow(name="run_regressions", flow_run_name=dated("run_regressions"))
 def run_regressions() -> dict[str, Any]:
     """Measure champion, challenger and baselines on every suite and decide."""
     settings = read_settings()

@@ -7,9 +7,10 @@ from prefect import flow
 from tasks import steps
 from tasks.settings import read_settings
 from tasks.training import TrainMode
+from tasks.watching import dated
 
 
-@flow(name="train_planner")
+@flow(name="train_planner", flow_run_name=dated("train_planner"))
 def train_planner(mode: TrainMode = "auto") -> dict[str, Any]:
     """Train on the latest graph version when something changed, or always, or never."""
     settings = read_settings()

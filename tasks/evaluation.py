@@ -29,6 +29,8 @@ CONVENTIONS: tuple[str, ...] = get_args(Convention)
 _SHOWN = ("n_f1", "l_f1", "l_f1_adjacent", "ned", "exact")
 _TIMED = 50
 
+RegressionProgress = Callable[[str, float], None]
+
 
 def evaluate_one(
     settings: Settings, planner: str, suite: str, convention: Convention = "strict"
@@ -61,9 +63,15 @@ def notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | No
     """The registry's aliases; a change that somebody else made is written into the history."""
     aliases = registry.aliases()
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        for alias, number in aliases.items():
-            if note_alias(con, alias, number, "registry", "found changed in MLflow"):
-                log.info("%s is now version %s, changed in MLflow", alias, number)
+        changed = [
+            alias
+            for alias, number in aliases.items()
+            if note_alias(con, alias, number, "registry", "found changed in MLflow")
+        ]
+    for alias in changed:
+        log.info("%s is now version %s, changed in MLflow", alias, aliases[alias])
+    if "champion" in changed:
+        registry.note_champion(aliases["champion"], "by hand in MLflow")
     return aliases
 
 
@@ -71,7 +79,7 @@ def regress(
     settings: Settings,
     *,
     challenger: str | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: RegressionProgress | None = None,
 ) -> dict[str, Any]:
     """Champion, challenger and baselines on every suite, and the gate's decision.
 
@@ -80,7 +88,7 @@ def regress(
     Args:
         settings: Policy, primary suite and where everything lies.
         challenger: A version number in place of the one under the alias.
-        progress: Told each planner and suite before it is measured.
+        progress: Told each planner and suite before it is measured, and the share that is done.
 
     Raises:
         NotEnoughData: There is no suite yet.
@@ -111,7 +119,7 @@ def regress(
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         known = read_report(con, report_id) or _report_of_champion(con, basis, champion, challenger)
     if known:
-        log.info("report %s stands: nothing changed since it was made", report_id)
+        log.info("report %s stands: nothing changed since it was made", known["id"])
         return {**known, "new": False}
     planners = _contenders(settings, registry, champion, challenger)
     results = _measure(planners, suites, settings, progress)
@@ -206,15 +214,16 @@ def _measure(
     planners: dict[str, Planner],
     suites: dict[Suite, list[Example]],
     settings: Settings,
-    progress: Callable[[str], None] | None,
+    progress: RegressionProgress | None,
 ) -> dict[str, dict[str, PlannerResult]]:
     results: dict[str, dict[str, PlannerResult]] = {}
+    done, total = 0, len(planners) * sum(map(len, suites.values()))
     for suite, rows in suites.items():
         results[suite.name] = {}
         for name, planner in planners.items():
             asked = _sample(rows, settings.max_llm_requests) if name == "gtool-llm" else rows
             if progress:
-                progress(f"{name} on {suite.name}, {len(asked)} requests")
+                progress(f"{name} on {suite.name}, {len(asked)} requests", done / max(total, 1))
             results[suite.name][name] = evaluate(
                 planner,
                 asked,
@@ -222,6 +231,7 @@ def _measure(
                 confidence=settings.confidence,
                 seed=settings.seed,
             )
+            done += len(asked)
     return results
 
 
@@ -309,6 +319,6 @@ def _log_to_mlflow(registry: Registry, report: dict[str, Any]) -> None:
             "suite": report["suite"],
             "report": report["id"],
             "decision": report["decision"],
-            "reason": report["reasons"][0][:500],
+            "reasons": "\n".join(report["reasons"])[:4000],
         },
     )

@@ -3,7 +3,7 @@
 import logging
 import time
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.status import Status
@@ -13,12 +13,28 @@ log = logging.getLogger("toolatlas")
 _EVERY_S = 10.0
 
 
+class Bar(Protocol):
+    """Another place that shows how far a step is: the page of its run."""
+
+    def show(self, share: float, text: str) -> None:
+        """How far it is, from 0 to 1, and where."""
+
+    def finish(self, text: str) -> None:
+        """All of it is done."""
+
+
 class Progress:
     """Tells how far a step is; quiet steps of a few seconds stay quiet in logs."""
 
-    def __init__(self, step: str):
-        """Start the clock."""
+    def __init__(self, step: str, bar: Bar | None = None):
+        """Start the clock.
+
+        Args:
+            step: Name of the step.
+            bar: Also told, where the share that is done is known.
+        """
         self._step = step
+        self._bar = bar
         self._console = Console(stderr=True)
         self._live: Status | None = None
         self._last = time.monotonic()
@@ -39,9 +55,13 @@ class Progress:
         """Take the live line away."""
         if self._live:
             self._live.stop()
+        if self._bar and error is None:
+            self._bar.finish(f"{self._step}: done")
 
-    def say(self, text: str) -> None:
-        """Where the step is now."""
+    def say(self, text: str, share: float | None = None) -> None:
+        """Where the step is now, and which share of it is done."""
+        if self._bar and share is not None:
+            self._bar.show(share, f"{self._step}: {text}")
         if self._live:
             self._live.update(f"{self._step}: {text}")
         elif time.monotonic() - self._last >= _EVERY_S:
@@ -51,8 +71,3 @@ class Progress:
     def records(self, path: str, count: int) -> None:
         """Trajectories read of a file."""
         self.say(f"{path}, {count} trajectories")
-
-    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Metrics of a training epoch."""
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in sorted(metrics.items()))
-        self.say(f"epoch {epoch}, {shown}")

@@ -66,6 +66,7 @@ def demote(settings: Settings) -> dict[str, Any]:
         return {"champion": None, "previous": None}
     if previous is None:
         registry.drop_alias("champion")
+        registry.note_champion(None, "by demote")
         _note(settings, "champion", None, "demote", "no champion before it")
         return {"champion": None, "previous": champion}
     result = _move(settings, registry, previous, by="demote", reason=f"instead of {champion}")
@@ -81,6 +82,7 @@ def _move(
     if not planner.plan(["Plan anything."])[0]:
         raise ModelError(f"expected version {number} to make a plan before promotion, got none.")
     registry.set_alias("champion", number)
+    registry.note_champion(number, f"by {by}")
     _note(settings, "champion", number, by, reason)
     if aliases["challenger"] == number:
         registry.drop_alias("challenger")

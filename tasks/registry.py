@@ -9,17 +9,24 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pandas as pd
 from filelock import FileLock
-from mlflow.entities import Metric, Param, Run
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import infer_signature
 
+from tasks.descriptions import (
+    EXPERIMENT_DESCRIPTION,
+    MODEL_DESCRIPTION,
+    run_description,
+    version_description,
+)
 from tasks.errors import UnknownModel
 from tasks.settings import Settings
 
@@ -29,6 +36,9 @@ ALIASES = ("champion", "challenger")
 
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """Error codes of MLflow for an alias or version that is not there."""
+
+_NOTE = "mlflow.note.content"
+"""The tag that MLflow shows as a run's description."""
 
 _HERE = Path(__file__).resolve().parent
 
@@ -49,6 +59,8 @@ class Registry:
         settings.home.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(settings.tracking_uri)
         self._client = mlflow.MlflowClient(settings.tracking_uri)
+        uri = settings.tracking_uri
+        self._ui = uri.rstrip("/") if uri.startswith(("http://", "https://")) else None
         # Two first users at once would both create the schema, and one would die.
         with FileLock(settings.home / "mlflow.lock"):
             self.experiment_id = self._experiment(settings)
@@ -56,7 +68,7 @@ class Registry:
                 with _unless_there():
                     self._client.create_registered_model(
                         MODEL,
-                        description="GTool planners of Toolatlas: request in, ranked plans out.",
+                        description=MODEL_DESCRIPTION,
                     )
 
     def _experiment(self, settings: Settings) -> str:
@@ -67,7 +79,9 @@ class Registry:
         local = settings.mlflow_uri is None
         return str(
             self._client.create_experiment(
-                EXPERIMENT, artifact_location=artifacts.as_uri() if local else None
+                EXPERIMENT,
+                artifact_location=artifacts.as_uri() if local else None,
+                tags={_NOTE: EXPERIMENT_DESCRIPTION},
             )
         )
 
@@ -151,10 +165,76 @@ class Registry:
             raise UnknownModel(f"expected the planner of version {number} in {folder}, it is gone.")
         return folder
 
-    def tag_version(self, number: str, tags: Mapping[str, str]) -> None:
-        """Write tags on a version."""
+    def tag_version(self, number: str, tags: Mapping[str, str | None]) -> None:
+        """Write tags on a version, None takes one away; its description follows."""
+        before = self._described(number)
         for key, value in tags.items():
-            self._client.set_model_version_tag(MODEL, number, key, value)
+            if value is not None:
+                self._client.set_model_version_tag(MODEL, number, key, value)
+            elif key in self.version(number).tags:
+                self._client.delete_model_version_tag(MODEL, number, key)
+        self._describe(number, before)
+
+    def note_champion(self, number: str | None, by: str) -> None:
+        """Write on the versions who is champion since when, and who was until when."""
+        now = _utc(time.time() * 1000)
+        for version in self._versions():
+            reigns = "champion_since" in version.tags and "champion_until" not in version.tags
+            if reigns and str(version.version) != number:
+                successor = f"version {number}" if number else "nobody"
+                self.tag_version(
+                    str(version.version), {"champion_until": now, "replaced_by": successor}
+                )
+        if number is not None:
+            self.tag_version(
+                number,
+                {
+                    "champion_since": now,
+                    "champion_by": by,
+                    "champion_until": None,
+                    "replaced_by": None,
+                },
+            )
+
+    def pages(self, number: str) -> dict[str, str | None]:
+        """Where a version and its run are; the addresses are None where MLflow has no pages."""
+        version = self.version(number)
+        run = f"/#/experiments/{self.experiment_id}/runs/{version.run_id}"
+        return {
+            "model": MODEL,
+            "version": str(version.version),
+            "run_id": str(version.run_id),
+            "run_url": f"{self._ui}{run}" if self._ui else None,
+            "version_url": self._version_url(number),
+        }
+
+    def _version_url(self, number: str) -> str | None:
+        return f"{self._ui}/#/models/{MODEL}/versions/{number}" if self._ui else None
+
+    def _described(self, number: str) -> tuple[str, str]:
+        """What the descriptions of a version and of its run say when nobody rewrites them."""
+        version = self.version(number)
+        run = self._client.get_run(version.run_id)
+        facts = {
+            "trained_at": _utc(run.info.start_time),
+            **run.data.params,
+            **run.data.tags,
+            **version.tags,
+        }
+        return (
+            version_description(number, facts),
+            run_description(facts, number, self._version_url(number)),
+        )
+
+    def _describe(self, number: str, before: tuple[str, str]) -> None:
+        """Renew both descriptions; one that a person has rewritten stays as it is."""
+        version = self.version(number)
+        run = self._client.get_run(version.run_id)
+        text, note = self._described(number)
+        if (version.description or "") in ("", before[0]):
+            self._client.update_model_version(MODEL, number, text)
+        if run.data.tags.get(_NOTE, "") in ("", before[1], _unregistered(run)):
+            self._client.set_tag(version.run_id, _NOTE, note)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -172,7 +252,9 @@ class Registry:
         self._client.log_batch(
             run_id,
             params=[Param(key, str(value)) for key, value in params.items() if key not in known],
+            tags=[RunTag(key, value) for key, value in tags.items()],
         )
+        self._client.set_tag(run_id, _NOTE, _unregistered(self._client.get_run(run_id)))
         return run_id
 
     @contextlib.contextmanager
@@ -233,7 +315,17 @@ class Registry:
             )
         if info.signature is None:
             raise UnknownModel(f"version {version.version} of {MODEL} was stored without signature")
+        self.tag_version(str(version.version), {})
         return str(version.version)
+
+
+def _unregistered(run: Run) -> str:
+    """The description of a run that has registered no version."""
+    return run_description({**run.data.params, **run.data.tags}, None, None)
+
+
+def _utc(milliseconds: float) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _metric_name(name: str) -> str:

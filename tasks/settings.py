@@ -163,6 +163,7 @@ def prepare_environment(settings: Settings) -> None:
         "MLFLOW_TRACKING_URI": settings.tracking_uri,
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "GIT_PYTHON_REFRESH": "quiet",
         "DO_NOT_TRACK": "true",

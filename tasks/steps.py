@@ -3,20 +3,58 @@
 None of them caches and none retries: each is safe to run twice, and does its work once.
 """
 
+import logging
 from typing import Any
 
 from prefect import task
 
-from tasks import catalogue, evaluation, graphs, ingesting, promotion, training
+from tasks import (
+    artifacts,
+    catalogue,
+    evaluation,
+    graphs,
+    ingesting,
+    promotion,
+    training,
+    watching,
+)
 from tasks.progress import Progress
+from tasks.registry import Registry
 from tasks.settings import Settings
 
+log = logging.getLogger("toolatlas")
 
-@task(name="ingest", task_run_name="ingest {paths}")
+
+def _ingest_name(parameters: dict[str, Any]) -> str:
+    names = [path.rstrip("/").rsplit("/", 1)[-1] for path in parameters["paths"]]
+    return f"ingest {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+
+
+def _diff_name(parameters: dict[str, Any]) -> str:
+    graph = parameters["graph"]
+    if not graph["new"]:
+        return f"graph {graph['version'][:12]} is unchanged"
+    return f"diff graph {(graph['parent'] or 'none')[:12]} to {graph['version'][:12]}"
+
+
+def _freeze_name(parameters: dict[str, Any]) -> str:
+    return f"freeze suites that {'lack rows' if parameters['refresh'] else 'are missing'}"
+
+
+def _promote_name(parameters: dict[str, Any]) -> str:
+    report = parameters["report"]
+    if not report["new"]:
+        return "who is champion: nothing new to decide"
+    return f"act on decision {report['decision']}, challenger {report['challenger'] or 'none'}"
+
+
+@task(name="ingest", task_run_name=_ingest_name)  # type: ignore[arg-type]
 def ingest(settings: Settings, paths: list[str], source: str | None = None) -> dict[str, Any]:
     """Store what the paths hold; counts per file and in total."""
     with Progress("ingest") as progress:
-        return ingesting.ingest(settings, paths, source=source, progress=progress.records)
+        result = ingesting.ingest(settings, paths, source=source, progress=progress.records)
+    watching.publish("ingest", lambda: artifacts.ingest(result))
+    return result
 
 
 @task(name="sync catalogue", task_run_name="sync catalogue {path}")
@@ -25,41 +63,83 @@ def sync_catalogue(settings: Settings, path: str, source: str | None = None) -> 
     return catalogue.sync(settings, path, source)
 
 
-@task(name="build graph")
+@task(name="build graph", task_run_name="build graph of the present data")
 def build_graph(settings: Settings) -> dict[str, Any]:
     """Build, export and version the tool graph of the present data."""
-    return graphs.build(settings)
+    graph = graphs.build(settings)
+    watching.name_graph(lambda: str(graph["version"]))
+    return graph
 
 
-@task(name="diff graph")
+@task(name="diff graph", task_run_name=_diff_name)  # type: ignore[arg-type]
 def diff_graph(settings: Settings, graph: dict[str, Any]) -> dict[str, Any] | None:
     """What changed since the version before, or None when the graph is the same."""
-    if not graph["new"]:
-        return None
-    return graphs.diff_ids(settings, graph["parent"], graph["version"])
+    diff = None
+    if graph["new"]:
+        diff = graphs.diff_ids(settings, graph["parent"], graph["version"])
+    watching.publish("graph", lambda: artifacts.graph(graph, diff))
+    return diff
 
 
-@task(name="freeze suites")
+@task(name="freeze suites", task_run_name=_freeze_name)  # type: ignore[arg-type]
 def freeze_suites(settings: Settings, refresh: bool = False) -> list[dict[str, Any]]:
     """Make the regression sets that are missing; with refresh, new versions of the others."""
     return [suite.to_json() for suite in graphs.freeze(settings, refresh=refresh)]
 
 
-@task(name="train planner")
+@task(name="train planner", task_run_name="train planner ({mode})")
 def train_planner(settings: Settings, mode: training.TrainMode = "auto") -> dict[str, Any]:
     """Train, log and register GTool when something changed."""
-    with Progress("train") as progress:
-        return training.train(settings, mode, progress=progress.epoch).to_json()
+    watching.name_graph(lambda: graphs.find(settings).version)
+    with Progress("train", watching.Bar("training-progress")) as progress:
+        outcome = training.train(settings, mode, progress=progress.say).to_json()
+    if not outcome["trained"]:
+        log.info("not trained: %s", outcome["train_reason"])
+    watching.publish(
+        "training",
+        lambda: artifacts.training(outcome, pages(settings, outcome["version"])),
+    )
+    return outcome
 
 
-@task(name="run regressions")
+def pages(settings: Settings, version: str | None) -> dict[str, str | None] | None:
+    """Where a version is in MLflow."""
+    return Registry(settings).pages(version) if version else None
+
+
+@task(name="run regressions", task_run_name="measure planners on all suites")
 def run_regressions(settings: Settings) -> dict[str, Any]:
     """Champion, challenger and baselines on every suite, and the decision."""
-    with Progress("regress") as progress:
-        return evaluation.regress(settings, progress=progress.say)
+    watching.name_graph(lambda: graphs.find(settings).version)
+    with Progress("regress", watching.Bar("regression-progress")) as progress:
+        report = evaluation.regress(settings, progress=progress.say)
+    when = "decision" if report["new"] else "nothing changed since the last decision,"
+    log.info("%s %s: %s", when, report["decision"], report["reasons"][0])
+    watching.publish("planners", lambda: artifacts.planners(report))
+    return report
 
 
-@task(name="promote planner")
+@task(name="promote planner", task_run_name=_promote_name)  # type: ignore[arg-type]
 def promote_planner(settings: Settings, report: dict[str, Any]) -> dict[str, Any]:
     """Move the champion alias when the report says so."""
-    return promotion.promote(settings, report)
+    result = promotion.promote(settings, report)
+    watching.publish(
+        "decision",
+        lambda: artifacts.decision(report, result),
+    )
+    return result
+
+
+def tell_night(settings: Settings, result: dict[str, Any]) -> None:
+    """The summary of a night: the last line of its log, its tags, and a page of its run."""
+    with watching.harmless("summary of the night"):
+        log.info("%s", artifacts.headline(result))
+        watching.tag_run(*artifacts.tags(result))
+    watching.publish(
+        "night",
+        lambda: artifacts.night(
+            result,
+            watching.run_name(),
+            pages(settings, result["version"] or result["promotion"]["champion"]),
+        ),
+    )

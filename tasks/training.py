@@ -26,13 +26,18 @@ from tasks.graphs import LearningData, leak_check, learning_data, load_graph, lo
 from tasks.llm import llm_configuration, llm_dtype, shared_llm, wants_llm_readout
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version, resolve_device
+from tasks.watching import run_tags
 from warehouse.connection import open_warehouse
 from warehouse.reports import note_alias
 
 log = logging.getLogger("toolatlas")
 
 TrainMode = Literal["auto", "always", "never"]
-EpochProgress = Callable[[int, dict[str, float]], None]
+TrainProgress = Callable[[str, float], None]
+"""Told where a training is, and which share of it is done."""
+
+GRAPH_SHARE = 0.1
+"""Share of a training that its graph readout is shown as, where an LLM readout follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def train(
     settings: Settings,
     mode: TrainMode = "auto",
     *,
-    progress: EpochProgress | None = None,
+    progress: TrainProgress | None = None,
 ) -> TrainOutcome:
     """Train on the latest graph version, register the planner and make it the challenger.
 
@@ -98,7 +103,7 @@ def train(
         settings: Where everything lies, and the device.
         mode: ``auto`` trains when graph, rows, configuration or code differ from every registered
             version; ``always`` trains anew; ``never`` does not.
-        progress: Told each epoch and its metrics.
+        progress: Told where it is, and which share is done.
     """
     if mode == "never":
         return TrainOutcome(False, "training was switched off (--train never)")
@@ -156,7 +161,7 @@ def _train(
     key: str,
     mode: TrainMode,
     reason: str,
-    progress: EpochProgress | None,
+    progress: TrainProgress | None,
 ) -> TrainOutcome:
     started = time.monotonic()
     graph = load_graph(settings, data.graph.version)
@@ -169,7 +174,6 @@ def _train(
     check_examples(graph, examples)
     registry.close_abandoned(key)
     params = {
-        **asdict(config),
         "seed": settings.seed,
         "device": device,
         "text_encoder": settings.text_encoder,
@@ -181,6 +185,7 @@ def _train(
         "validation": drawn,
         "data_first": data.graph.mark["first"],
         "data_last": data.graph.mark["last"],
+        **asdict(config),
     }
     if with_llm:
         params["llm"] = settings.llm
@@ -189,7 +194,12 @@ def _train(
         key,
         name=f"{'gtool' if with_llm else 'gtool-graph'} {data.graph.version[:12]}",
         params=params,
-        tags={"graph_version": data.graph.version, "examples": data.graph.examples_id},
+        tags={
+            "graph_version": data.graph.version,
+            "examples": data.graph.examples_id,
+            "train_reason": reason,
+            **run_tags(),
+        },
     )
     embed = shared_embedder(settings)
     work = settings.training / key
@@ -211,7 +221,13 @@ def _train(
                 config,
                 seed=settings.seed,
                 device=device,
-                on_epoch=_both(registry, run_id, progress),
+                on_epoch=_telling(
+                    registry,
+                    run_id,
+                    progress,
+                    "epoch {} of " + str(config.epochs),
+                    lambda epoch: (epoch + 1) / config.epochs * (GRAPH_SHARE if with_llm else 1),
+                ),
                 resume_dir=work / "resume",
                 code_version=code_version(),
             )
@@ -240,15 +256,15 @@ def _train(
         run_id,
         folder,
         tags={
-            "fingerprint": key,
-            "graph_fingerprint": graph_key,
             "graph_version": data.graph.version,
+            "planner": "gtool-graph" if readout is None else "gtool-graph, gtool-llm",
             "learning_graph": data.graph.learning_id,
             "examples": data.graph.examples_id,
             "code_version": code_version(),
             "weights_hash": weights,
-            "planner": "gtool-graph" if readout is None else "gtool-graph, gtool-llm",
             **({} if readout is None else {"llm": f"{readout.llm.name} {readout.llm.digest}"}),
+            "fingerprint": key,
+            "graph_fingerprint": graph_key,
         },
     )
     _make_challenger(settings, registry, number, reason)
@@ -266,11 +282,19 @@ def _train_llm(
     work: Path,
     registry: Registry,
     run_id: str,
-    progress: EpochProgress | None,
+    progress: TrainProgress | None,
 ) -> Readout:
     """The LLM readout on top of a trained graph readout; steps go to the same MLflow run."""
     llm = shared_llm(settings, resolve_device(settings.device))
-    tell = _both(registry, run_id, progress)
+    config = llm_configuration(settings)
+    steps = config.align_steps + config.plan_steps
+    tell = _telling(
+        registry,
+        run_id,
+        progress,
+        "LLM readout, step {} of " + str(steps),
+        lambda step: GRAPH_SHARE + (1 - GRAPH_SHARE) * (step + 1) / steps,
+    )
     result = train_llm_readout(
         llm,
         model.cpu(),
@@ -278,10 +302,10 @@ def _train_llm(
         shared_embedder(settings)(graph.texts),
         examples,
         request_x,
-        llm_configuration(settings),
+        config,
         seed=settings.seed,
         on_step=lambda step, metrics: tell(
-            step, {f"llm/{name}": value for name, value in metrics.items()}
+            step - 1, {f"llm/{name}": value for name, value in metrics.items()}
         ),
         resume_dir=work / "resume-llm",
         code_version=code_version(),
@@ -311,10 +335,19 @@ def _save(
     )
 
 
-def _both(registry: Registry, run_id: str, progress: EpochProgress | None) -> EpochProgress:
-    def told(epoch: int, metrics: dict[str, float]) -> None:
-        registry.log_epoch(run_id, epoch, metrics)
+def _telling(
+    registry: Registry,
+    run_id: str,
+    progress: TrainProgress | None,
+    text: str,
+    share: Callable[[int], float],
+) -> Callable[[int, dict[str, float]], None]:
+    """What a training calls after a step (counted from 0): MLflow and the watcher hear of it."""
+
+    def told(step: int, metrics: dict[str, float]) -> None:
+        registry.log_epoch(run_id, step, metrics)
         if progress:
-            progress(epoch, metrics)
+            shown = ", ".join(f"{name} {value:.3f}" for name, value in sorted(metrics.items()))
+            progress(f"{text.format(step + 1)}, {shown}", share(step))
 
     return told

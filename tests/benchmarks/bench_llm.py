@@ -53,7 +53,7 @@ def prepared(data: Path, home: Path, steps: int, threads: int) -> Settings:
     ingesting.ingest(settings, [str(data)])
     graphs.build(settings)
     graphs.freeze(settings)
-    training.train(settings, progress=lambda step, metrics: print(step, metrics, flush=True))
+    training.train(settings, progress=lambda text, _: print(text, flush=True))
     return settings
 
 

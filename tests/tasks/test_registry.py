@@ -1,5 +1,6 @@
 """The registry against a real SQLite store."""
 
+import shutil
 import subprocess
 import sys
 
@@ -7,11 +8,22 @@ import pytest
 
 from tasks.errors import UnknownModel
 from tasks.registry import MODEL, Registry
-from tasks.settings import read_settings
+from tasks.settings import Settings, read_settings
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):
+    """MLflow's database with its tables, which take seconds to make."""
+    folder = tmp_path_factory.mktemp("store")
+    Registry(Settings(home=folder, mlflow_uri=None))
+    return folder / "mlflow.db"
 
 
 @pytest.fixture
-def registry(settings):
+def registry(settings, empty_store):
+    """A registry without versions; its experiment keeps artifacts in another test's folder."""
+    settings.home.mkdir(parents=True)
+    shutil.copy(empty_store, settings.home / "mlflow.db")
     return Registry(settings)
 
 
@@ -78,3 +90,53 @@ def test_two_first_users_at_once_both_work_245(home, settings):
     assert [child.communicate()[0].strip() for child in children] == [
         "{'champion': None, 'challenger': None}"
     ] * 2
+
+
+def description(registry, number):
+    version = registry.version(number)
+    run = registry._client.get_run(version.run_id)
+    return version.description, run.data.tags["mlflow.note.content"]
+
+
+def test_descriptions_follow_the_tags_and_leave_a_persons_words_alone(registry):
+    number = str(add_version(registry))
+    registry.tag_version(number, {"decision": "keep", "reasons": "Worse."})
+    text, note = description(registry, number)
+    assert text.startswith("Not promoted (keep)")
+    assert "Registered as version 1 of gtool-planner." in note
+    registry.tag_version(number, {"decision": "inconclusive"})
+    assert description(registry, number)[0].startswith("Not promoted (inconclusive)")
+    registry._client.update_model_version("gtool-planner", number, "Mine.")
+    registry.tag_version(number, {"decision": "keep"})
+    text, note = description(registry, number)
+    assert text == "Mine."
+    assert "Decision: keep" in note
+
+
+def test_the_reign_of_champions_is_written_on_them(registry):
+    first, second = str(add_version(registry, "f")), str(add_version(registry, "g"))
+    registry.note_champion(first, "by report r1")
+    registry.note_champion(second, "by hand in MLflow")
+    assert registry.version(first).tags["replaced_by"] == "version 2"
+    assert registry.version(first).description.startswith("Champion until")
+    registry.note_champion(first, "by demote")
+    assert "champion_until" not in registry.version(first).tags
+    assert registry.version(first).description.startswith("Champion since")
+    registry.note_champion(None, "by demote")
+    assert registry.version(first).tags["replaced_by"] == "nobody"
+
+
+def test_a_version_has_pages_only_on_a_server(registry):
+    number = str(add_version(registry))
+    assert registry.pages(number)["version_url"] is None
+    registry._ui = "http://127.0.0.1:5000"
+    pages = registry.pages(number)
+    assert pages["version_url"] == "http://127.0.0.1:5000/#/models/gtool-planner/versions/1"
+    assert pages["run_url"].endswith(f"/#/experiments/1/runs/{registry.version(number).run_id}")
+
+
+def test_a_resumed_run_names_the_run_that_resumed_it(registry):
+    run_id = registry.open_run("f", "first", {}, {"prefect.flow_run_name": "monday"})
+    registry.open_run("f", "again", {}, {"prefect.flow_run_name": "tuesday"})
+    tags = registry._client.get_run(run_id).data.tags
+    assert tags["prefect.flow_run_name"] == "tuesday"
