@@ -321,7 +321,7 @@ def suite(report: Mapping[str, Any], name: str) -> str:
         ("planner", *(label for _, label in _METRICS)),
         [
             (
-                escape(label(report, planner)),
+                escape(label(report, planner) + _sample(report, name, planner)),
                 *(
                     _value(scores[metric], intervals.get(planner, {}).get(metric), best[metric])
                     for metric, _ in _METRICS
@@ -332,6 +332,14 @@ def suite(report: Mapping[str, Any], name: str) -> str:
             )
         ],
     )
+
+
+def _sample(report: Mapping[str, Any], suite: str, planner: str) -> str:
+    """On how many requests a planner was measured, where it is not all of them."""
+    measured = report.get("measured", {}).get(suite, {}).get(planner)
+    if measured is None or measured == report.get("requests", {}).get(suite):
+        return ""
+    return f", {count(measured, 'request')}"
 
 
 def _best(values: Sequence[float], metric: str) -> float | None:

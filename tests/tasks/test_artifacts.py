@@ -198,6 +198,15 @@ def test_planners_show_the_deciding_suite_first_with_intervals_and_the_best_in_b
     assert "the 90 % interval" in page.text
 
 
+def test_a_planner_that_was_measured_on_a_sample_says_so():
+    some = report()
+    some["suites"]["shop/test"] = {**some["suites"]["shop/test"], "gtool-llm": scores(0.6)}
+    some["measured"] = {"shop/test": {"gtool-llm": 100, "nearest": 1200}}
+    text = artifacts.planners(some).text
+    assert "| gtool-llm, 100 requests | 0.600 |" in text
+    assert "| nearest (baseline) | 0.500 |" in text
+
+
 def test_planners_beside_gtool_keep_their_names():
     known = report()
     known["suites"]["shop/test"]["gtool-llm"] = scores(0.9)
