@@ -336,9 +336,14 @@ def promote(
 ) -> None:
     """Make a version champion when the gate agrees."""
     with _session() as settings:
-        from tasks.promotion import promote_version
+        if settings.prefect_api:
+            from flows.promote_planner import promote_planner
 
-        result = promote_version(settings, version, force=force)
+            result = promote_planner(version, force)
+        else:
+            from tasks.promotion import promote_version
+
+            result = promote_version(settings, version, force=force)
         _print(result, as_json, show.promotion)
     if not result["promoted"] and result["report"]:
         raise typer.Exit(NOT_PROMOTED)

@@ -2,6 +2,7 @@
 
 TaskError
 ├── NoChampion       planning was asked of a champion that does not exist
+├── ServiceError     a service did not start, or a run on one did not end well
 ├── UnknownModel     no registered model version of that number
 ├── UnknownPlanner   no planner of that name
 └── WrongUsage       an argument that no command could take
@@ -14,6 +15,10 @@ class TaskError(Exception):
 
 class NoChampion(TaskError):
     """Planning was asked of a champion that does not exist."""
+
+
+class ServiceError(TaskError):
+    """A service did not start, or a run on one did not end well."""
 
 
 class UnknownModel(TaskError):

@@ -7,7 +7,8 @@ from typing import Any
 
 from prefect import task
 
-from tasks import catalogue, evaluation, graphs, ingesting, promotion, training
+from tasks import catalogue, evaluation, graphs, handover, ingesting, promotion, training
+from tasks.locks import alone
 from tasks.progress import Progress
 from tasks.settings import Settings
 
@@ -48,14 +49,20 @@ def freeze_suites(settings: Settings, refresh: bool = False) -> list[dict[str, A
 @task(name="train planner")
 def train_planner(settings: Settings, mode: training.TrainMode = "auto") -> dict[str, Any]:
     """Train, log and register GTool when something changed."""
-    with Progress("train") as progress:
+    with alone(settings, "train"), Progress("train") as progress:
         return training.train(settings, mode, progress=progress.epoch).to_json()
+
+
+@task(name="train elsewhere")
+def train_elsewhere(settings: Settings, mode: training.TrainMode) -> dict[str, Any]:
+    """Let the work pool of the setting ``train_pool`` train; wait for the end."""
+    return handover.train_on_pool(settings, mode)
 
 
 @task(name="run regressions")
 def run_regressions(settings: Settings) -> dict[str, Any]:
     """Champion, challenger and baselines on every suite, and the decision."""
-    with Progress("regress") as progress:
+    with alone(settings, "regress"), Progress("regress") as progress:
         return evaluation.regress(settings, progress=progress.say)
 
 
