@@ -79,6 +79,16 @@ def _session(subfolder: str | None = None) -> Iterator[Settings]:
         _fail(f"{type(error).__name__}: {str(error).splitlines()[0]}", error)
 
 
+@contextlib.contextmanager
+def _flows(subfolder: str | None = None) -> Iterator[Settings]:
+    """A session whose flows have a Prefect server."""
+    with _session(subfolder) as settings:
+        from tasks.orchestration import connect
+
+        connect(settings)
+        yield settings
+
+
 def _fail(message: str, cause: BaseException | None = None, code: int = 1) -> NoReturn:
     if os.environ.get("TOOLATLAS_TRACEBACK") and cause:
         raise cause
@@ -129,7 +139,7 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 @app.command()
 def demo(as_json: AsJson = False) -> None:
     """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
-    with _session(subfolder="demo") as home:
+    with _flows(subfolder="demo") as home:
         from flows.demo import run_demo
 
         _print(run_demo(home), as_json, show.demo)
@@ -293,7 +303,7 @@ def train(
 ) -> None:
     """Train GTool on the latest graph version, log and register it."""
     chosen = _mode(mode)
-    with _session():
+    with _flows():
         from flows.train_planner import train_planner
 
         _print(train_planner(chosen), as_json, show.trained)
@@ -319,7 +329,7 @@ def evaluate(
 @app.command()
 def regress(as_json: AsJson = False) -> None:
     """Measure champion, challenger and baselines on every suite, and decide."""
-    with _session():
+    with _flows():
         from flows.run_regressions import run_regressions
 
         report = run_regressions()
@@ -386,7 +396,7 @@ def nightly(
 ) -> None:
     """Run the whole line once: ingest, graph, training, regression, decision."""
     mode = _mode(train)
-    with _session():
+    with _flows():
         from flows.nightly import nightly as run
 
         started = time.monotonic()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import psutil
 import yaml
+from filelock import FileLock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
@@ -40,6 +41,16 @@ def server(address: str) -> Iterator[SyncPrefectClient]:
         get_client(sync_client=True) as client,
     ):
         yield client
+
+
+def connect(settings: Settings) -> None:
+    """Start the server that a command has for itself where ``make up`` runs none.
+
+    One at a time: two first ones would both create the schema, and one would die.
+    """
+    if settings.prefect_api is None:
+        with FileLock(settings.home / "prefect.lock"):
+            get_client(sync_client=True)
 
 
 def make_pools(client: SyncPrefectClient, names: Iterable[str]) -> None:

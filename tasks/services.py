@@ -61,6 +61,8 @@ def up(settings: Settings, tell: Tell = print) -> dict[str, Any]:
         try:
             _start_servers(settings, services, started, tell)
             _start_workers(settings, services, started, tell)
+            if not started:
+                tell("everything runs already")
         except BaseException:
             stop(reversed(started), settings.home, services, _GRACE_S)
             write_services(settings.home, {n: s for n, s in services.items() if n not in started})
@@ -126,9 +128,7 @@ def _start_servers(
         )
         started.append(name)
         write_services(settings.home, services)
-    for name in missing:
-        took = _await_health(name, services[name])
-        tell(f"{name} answers after {took:.0f} s")
+    _await_health({name: services[name] for name in missing}, tell)
 
 
 def _require_free(name: str, port: int) -> None:
@@ -148,23 +148,32 @@ def _command(settings: Settings, name: str, port: int) -> list[str]:
     return [sys.executable, "-m", "mlflow", "server", *where, *artifacts]
 
 
-def _await_health(name: str, service: Service) -> float:
+def _await_health(services: Mapping[str, Service], tell: Tell) -> None:
+    """Wait until all answer; one that ends is reported at once."""
     begin = time.monotonic()
-    with Progress(f"starting {name}") as progress:
-        while (waited := time.monotonic() - begin) < _START_S:
-            if not service.alive:
-                raise ServiceError(
-                    f"expected the {name} server to start, it ended: {_last_line(service)} "
-                    f"The whole log is {service.log}."
-                )
-            if _is_healthy(f"{service.address}{_HEALTH[name]}"):
-                return waited
-            progress.say(f"{waited:.0f} s, log in {service.log}")
+    waiting = dict(services)
+    with Progress("starting") as progress:
+        while waiting:
+            waited = time.monotonic() - begin
+            for name, service in list(waiting.items()):
+                if not service.alive:
+                    raise _ended(f"the {name} server", service)
+                if _is_healthy(f"{service.address}{_HEALTH[name]}"):
+                    tell(f"{name} answers after {waited:.0f} s")
+                    del waiting[name]
+                elif waited > _START_S:
+                    raise ServiceError(
+                        f"expected the {name} server to answer on {service.address} within "
+                        f"{_START_S:.0f} s, it did not: see {service.log}."
+                    )
+            progress.say(f"{' and '.join(waiting)}, {waited:.0f} s")
             time.sleep(0.3)
-    raise ServiceError(
-        f"expected the {name} server to answer on {service.address} within {_START_S:.0f} s, it "
-        f"did not: see {service.log}."
-    )
+
+
+def _ended(what: str, service: Service) -> ServiceError:
+    lines = [x.strip() for x in Path(service.log).read_text(errors="replace").splitlines()]
+    said = next((line for line in reversed(lines) if line), "it said nothing")[:300]
+    return ServiceError(f"expected {what} to start, it ended: {said} (log: {service.log}).")
 
 
 def _is_healthy(url: str) -> bool:
@@ -173,11 +182,6 @@ def _is_healthy(url: str) -> bool:
             return bool(r.status == 200)
     except OSError:
         return False
-
-
-def _last_line(service: Service) -> str:
-    lines = [x.strip() for x in Path(service.log).read_text(errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "it said nothing.")[:300]
 
 
 # --- workers -------------------------------------------------------------------------------------
@@ -224,10 +228,7 @@ def _await_worker(client: Any, pool: str, name: str, service: Service, progress:
     begin = time.monotonic()
     while (waited := time.monotonic() - begin) < _START_S:
         if not service.alive:
-            raise ServiceError(
-                f"expected the worker of pool {pool} to start, it ended: {_last_line(service)} "
-                f"The whole log is {service.log}."
-            )
+            raise _ended(f"the worker of pool {pool}", service)
         if name in orchestration.workers(client, pool, service.started):
             return
         progress.say(f"waiting for the worker of pool {pool}, {waited:.0f} s")
@@ -284,6 +285,7 @@ def environment(settings: Settings, prefect: str) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": str(mlflow),
         "MLFLOW_BACKEND_STORE_URI": settings.store_uri,  # here, as it may hold a password
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",

@@ -3,6 +3,7 @@
 None of them caches and none retries: each is safe to run twice, and does its work once.
 """
 
+import logging
 from typing import Any
 
 from prefect import task
@@ -11,6 +12,8 @@ from tasks import catalogue, evaluation, graphs, handover, ingesting, promotion,
 from tasks.locks import alone
 from tasks.progress import Progress
 from tasks.settings import Settings
+
+logging.getLogger("toolatlas").setLevel(logging.INFO)  # a flow run shows what its steps say
 
 
 @task(name="ingest", task_run_name="ingest {paths}")
