@@ -63,7 +63,12 @@ def notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | No
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         for alias, number in aliases.items():
             if note_alias(con, alias, number, "registry", "found changed in MLflow"):
-                log.info("%s is now version %s, changed in MLflow", alias, number)
+                told = f"is now version {number}" if number else "was taken away"
+                log.info("%s %s, changed in MLflow", alias, told)
+        if aliases["champion"] is not None and aliases["champion"] == aliases["challenger"]:
+            registry.drop_alias("challenger")
+            note_alias(con, "challenger", None, "registry", "it became champion")
+            aliases["challenger"] = None
     return aliases
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,8 +22,6 @@ from prefect.states import Crashed
 
 from tasks.errors import ServiceError
 from tasks.settings import PROJECT_ROOT, Settings
-
-log = logging.getLogger("toolatlas")
 
 _SILENT_S = 180
 """A run without process id and without sign of life for so long is dead."""
@@ -155,7 +152,6 @@ def close_zombies(client: SyncPrefectClient) -> list[str]:
     ):
         if _is_lost(client, run):
             client.set_flow_run_state(run.id, Crashed(message=_LOST), force=True)
-            log.info("flow run %s had lost its process: it is Crashed now", run.name)
             closed.append(run.name)
     for task_run in client.read_task_runs(
         flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": ["CRASHED"]}}}),

@@ -166,8 +166,9 @@ def _await_health(services: Mapping[str, Service], tell: Tell) -> None:
                         f"expected the {name} server to answer on {service.address} within "
                         f"{_START_S:.0f} s, it did not: see {service.log}."
                     )
-            progress.say(f"{' and '.join(waiting)}, {waited:.0f} s")
-            time.sleep(0.3)
+            if waiting:
+                progress.say(f"{' and '.join(waiting)}, {waited:.0f} s")
+                time.sleep(0.3)
 
 
 def _ended(what: str, service: Service) -> ServiceError:
