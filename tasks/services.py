@@ -198,11 +198,9 @@ def _start_workers(
     pools = _served(settings)
     with orchestration.server(address) as client, Progress("prefect") as progress:
         orchestration.make_pools(client, {POOL, GPU_POOL, *pools})
-        if orchestration.deploy(client, settings, env, progress.say):
-            tell("prefect.yaml is applied")
-        orchestration.watch_for_zombies(client)
-        for name in orchestration.close_zombies(client):
-            tell(f"flow run {name} had lost its process: it is Crashed now")
+        for lost in orchestration.close_zombies(client):
+            tell(f"flow run {lost} had lost its process: it is Crashed now")
+        begun = []
         for pool in pools:
             name = _worker(pool)
             if name in services and services[name].api == address:
@@ -218,19 +216,24 @@ def _start_workers(
                 api=address,
             )  # fmt: skip
             started.append(name)
+            begun.append(pool)
             write_services(settings.home, services)
-            _await_worker(client, pool, name, services[name], progress)
+        orchestration.watch_for_zombies(client)
+        if orchestration.deploy(client, settings, env, progress.say):
+            tell("prefect.yaml is applied")
+        for pool in begun:
+            _await_worker(client, pool, services[_worker(pool)], progress)
             tell(f"worker of pool {pool} is ready")
 
 
-def _await_worker(client: Any, pool: str, name: str, service: Service, progress: Progress) -> None:
+def _await_worker(client: Any, pool: str, service: Service, progress: Progress) -> None:
     from tasks import orchestration
 
     begin = time.monotonic()
     while (waited := time.monotonic() - begin) < _START_S:
         if not service.alive:
             raise _ended(f"the worker of pool {pool}", service)
-        if name in orchestration.workers(client, pool, service.started):
+        if _worker(pool) in orchestration.workers(client, pool, service.started):
             return
         progress.say(f"waiting for the worker of pool {pool}, {waited:.0f} s")
         time.sleep(0.5)
