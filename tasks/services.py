@@ -280,6 +280,7 @@ def environment(settings: Settings, prefect: str) -> dict[str, str]:
             "prefect.server.concurrency.lease_storage.filesystem"
         ),
         "PREFECT_SERVER_CONCURRENCY_INITIAL_DEPLOYMENT_LEASE_DURATION": "60",
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # SQLite's; the default of 10 s gives error 503
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "prefect" / "results"),
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -81,8 +82,15 @@ class Home:
             method=method,
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        for pause in (1, 2, 4, None):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                # The server's database was busy: Prefect's own client tries again, too.
+                if error.code != 503 or pause is None:
+                    raise
+                time.sleep(pause)
 
     def trigger(self, name, parameters=None, **env):
         """Start a deployment as the button in the UI does; the run's id."""
