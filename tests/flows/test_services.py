@@ -222,6 +222,7 @@ def test_up_again_changes_nothing_and_a_dead_worker_comes_back(up):
 def test_stages_are_chained_by_what_they_changed(up):
     lines = [trajectory(f"late-{i}", "find_flight", "send_mail", "translate") for i in range(5)]
     file = write_lines(up.folder.parent / "late.jsonl", lines)
+    up.toolatlas("ingest", str(up.chores))
     built = len(up.runs("build_graph"))
     first = up.trigger("ingest_trajectories", {"paths": [str(file)], "source": "chores"})
     assert up.ends(first) == "COMPLETED"
