@@ -7,11 +7,13 @@ DATA ?= ../shared/data/ultratool
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test test-all check bench clean help
+.PHONY: demo test test-all check up down bench clean help
 
 help:
 	@echo "make demo    the nightly job twice on real trajectories"
 	@echo "make test    the tests, under 7 minutes on two cores"
+	@echo "make up      Prefect server, MLflow server and worker on loopback, schedules applied"
+	@echo "make down    ends them and their flow runs"
 	@echo "make check   ruff, mypy, import contracts"
 	@echo "make bench   benchmarks (never part of make test)"
 
@@ -29,6 +31,12 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+up: $(VENV)/.installed
+	$(BIN)/python -m flows.services up
+
+down: $(VENV)/.installed
+	$(BIN)/python -m flows.services down
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)

@@ -79,6 +79,16 @@ def _session(subfolder: str | None = None) -> Iterator[Settings]:
         _fail(f"{type(error).__name__}: {str(error).splitlines()[0]}", error)
 
 
+@contextlib.contextmanager
+def _flows(subfolder: str | None = None) -> Iterator[Settings]:
+    """A session whose flows have a Prefect server."""
+    with _session(subfolder) as settings:
+        from tasks.orchestration import connect
+
+        connect(settings)
+        yield settings
+
+
 def _fail(message: str, cause: BaseException | None = None, code: int = 1) -> NoReturn:
     if os.environ.get("TOOLATLAS_TRACEBACK") and cause:
         raise cause
@@ -130,7 +140,8 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 def demo(as_json: AsJson = False) -> None:
     """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
     os.environ.setdefault("TOOLATLAS_TRAIN_LLM_READOUT", "never")  # it takes minutes without a GPU
-    with _session(subfolder="demo") as home:
+    os.environ["TOOLATLAS_TRAIN_POOL"] = ""  # its home has no workers
+    with _flows(subfolder="demo") as home:
         from flows.demo import run_demo
 
         _print(run_demo(home), as_json, show.demo)
@@ -294,7 +305,7 @@ def train(
 ) -> None:
     """Train GTool on the latest graph version, log and register it."""
     chosen = _mode(mode)
-    with _session():
+    with _flows():
         from flows.train_planner import train_planner
 
         _print(train_planner(chosen), as_json, show.trained)
@@ -320,7 +331,7 @@ def evaluate(
 @app.command()
 def regress(as_json: AsJson = False) -> None:
     """Measure champion, challenger and baselines on every suite, and decide."""
-    with _session():
+    with _flows():
         from flows.run_regressions import run_regressions
 
         report = run_regressions()
@@ -337,9 +348,14 @@ def promote(
 ) -> None:
     """Make a version champion when the gate agrees."""
     with _session() as settings:
-        from tasks.promotion import promote_version
+        if settings.prefect_api:
+            from flows.promote_planner import promote_planner
 
-        result = promote_version(settings, version, force=force)
+            result = promote_planner(version, force)
+        else:
+            from tasks.promotion import promote_version
+
+            result = promote_version(settings, version, force=force)
         _print(result, as_json, show.promotion)
     if not result["promoted"] and result["report"]:
         raise typer.Exit(NOT_PROMOTED)
@@ -382,7 +398,7 @@ def nightly(
 ) -> None:
     """Run the whole line once: ingest, graph, training, regression, decision."""
     mode = _mode(train)
-    with _session():
+    with _flows():
         from flows.nightly import nightly as run
 
         started = time.monotonic()

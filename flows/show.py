@@ -323,6 +323,9 @@ def status(value: Mapping[str, Any]) -> None:
         _say(f"graph {version[:12]}: {size['nodes']} tools, {size['edges']} edges")
     else:
         _say("no graph version yet: run toolatlas nightly")
+    for name, service in value["services"].items():
+        where = f" at {service['address']}" if service["address"] else ""
+        _say(f"{name} {'runs' if service['running'] else 'does not run: make up'}{where}")
     models = value["models"]
     _say(f"champion: {models['champion'] or 'none'}, challenger: {models['challenger'] or 'none'}")
     if value["last_report"]:

@@ -1,15 +1,26 @@
 """A catalogue brought up to what its source says. Leaves tool contracts."""
 
+import logging
 from typing import Any
 
 from prefect import flow
 
 from tasks import steps
+from tasks.events import announce, note_process
 from tasks.settings import read_settings
 from tasks.watching import dated
 
+log = logging.getLogger("toolatlas")
 
-@flow(name="sync_catalogue", flow_run_name=dated("sync_catalogue"))
-def sync_catalogue(path: str, source: str | None = None) -> dict[str, Any]:
-    """Sync one catalogue file; what was added, removed and changed."""
-    return steps.sync_catalogue(read_settings(), path, source)
+
+@flow(name="sync_catalogue", flow_run_name=dated("sync_catalogue"), on_running=[note_process])
+def sync_catalogue(path: str | None = None, source: str | None = None) -> dict[str, Any]:
+    """Sync the catalogue given, or those of the setting ``catalogue_paths``; changes by path."""
+    settings = read_settings()
+    paths = [path] if path else list(settings.catalogue_paths)
+    if not paths:
+        log.info("no catalogue to follow: the setting catalogue_paths is empty")
+    changes = {path: steps.sync_catalogue(settings, path, source) for path in paths}
+    if any(part for change in changes.values() for part in change.values()):
+        announce("catalogue.changed", paths=paths)
+    return changes

@@ -3,6 +3,7 @@
 TaskError
 ├── NoChampion       planning was asked of a champion that does not exist
 ├── NoReadout        gtool-llm was asked of a version that was trained without it
+├── ServiceError     a service did not start, or a run on one did not end well
 ├── UnknownModel     no registered model version of that number
 ├── UnknownPlanner   no planner of that name
 └── WrongUsage       an argument that no command could take
@@ -19,6 +20,10 @@ class NoChampion(TaskError):
 
 class NoReadout(TaskError):
     """``gtool-llm`` was asked of a version that was trained without it."""
+
+
+class ServiceError(TaskError):
+    """A service did not start, or a run on one did not end well."""
 
 
 class UnknownModel(TaskError):

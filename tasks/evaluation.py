@@ -68,8 +68,14 @@ def notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | No
             for alias, number in aliases.items()
             if note_alias(con, alias, number, "registry", "found changed in MLflow")
         ]
+        if aliases["champion"] is not None and aliases["champion"] == aliases["challenger"]:
+            registry.drop_alias("challenger")
+            note_alias(con, "challenger", None, "registry", "it became champion")
+            aliases["challenger"] = None
     for alias in changed:
-        log.info("%s is now version %s, changed in MLflow", alias, aliases[alias])
+        number = aliases[alias]
+        told = f"is now version {number}" if number else "was taken away"
+        log.info("%s %s, changed in MLflow", alias, told)
     if "champion" in changed:
         registry.note_champion(aliases["champion"], "by hand in MLflow")
     return aliases

@@ -76,11 +76,10 @@ class Registry:
         if found is not None:
             return str(found.experiment_id)
         artifacts = settings.home / "mlartifacts"
-        local = settings.mlflow_uri is None
         return str(
             self._client.create_experiment(
                 EXPERIMENT,
-                artifact_location=artifacts.as_uri() if local else None,
+                artifact_location=artifacts.as_uri() if settings.owns_artifacts else None,
                 tags={_NOTE: EXPERIMENT_DESCRIPTION},
             )
         )

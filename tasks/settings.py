@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator
 from pydantic_settings import (
@@ -19,6 +20,8 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from tasks.processes import running_address
 
 _ROOT = Path(__file__).resolve().parent.parent
 PROJECT_ROOT = _ROOT if (_ROOT / "pyproject.toml").exists() else Path.cwd()
@@ -75,6 +78,13 @@ class Settings(BaseSettings):
 
     mlflow_uri: str | None = Field(None, description="tracking server; default SQLite in home")
 
+    prefect_port: int = Field(4200, ge=1, le=65535, description="of the server make up starts")
+    mlflow_port: int = Field(5000, ge=1, le=65535, description="of the server make up starts")
+    time_zone: str = Field("UTC", description="of the schedules, an IANA name")
+    catalogue_paths: tuple[str, ...] = Field((), description="what sync_catalogue follows")
+    train_pool: str | None = Field(None, description="work pool that trains; default in place")
+    train_timeout_s: float = Field(6 * 3600.0, gt=0, description="seconds to wait for that pool")
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -92,6 +102,20 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().resolve()
+
+    @field_validator("train_pool")
+    @classmethod
+    def _none_if_empty(cls, pool: str | None) -> str | None:
+        return pool or None
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError("expected an IANA time zone such as UTC or Europe/Rome") from error
+        return name
 
     @cached_property
     def warehouse(self) -> Path:
@@ -119,9 +143,28 @@ class Settings(BaseSettings):
         return self.home / "llms"
 
     @cached_property
-    def tracking_uri(self) -> str:
-        """Where MLflow logs."""
+    def store_uri(self) -> str:
+        """Where MLflow keeps its records: the setting, or SQLite in the home."""
         return self.mlflow_uri or f"sqlite:///{self.home / 'mlflow.db'}"
+
+    @cached_property
+    def tracking_uri(self) -> str:
+        """Where MLflow logs: what the environment says, the server of ``make up``, the store."""
+        if self.mlflow_uri is None and "MLFLOW_TRACKING_URI" in os.environ:
+            return os.environ["MLFLOW_TRACKING_URI"]
+        return running_address(self.home, "mlflow") or self.store_uri
+
+    @property
+    def owns_artifacts(self) -> bool:
+        """Whether models lie in the home: its own store, through the server or without it."""
+        own = (self.store_uri, running_address(self.home, "mlflow"))
+        return self.mlflow_uri is None and self.tracking_uri in own
+
+    @property
+    def prefect_api(self) -> str | None:
+        """The Prefect server that flows run on; None where each command starts its own."""
+        address = running_address(self.home, "prefect")
+        return os.environ.get("PREFECT_API_URL") or (f"{address}/api" if address else None)
 
     def with_home(self, home: Path) -> "Settings":
         """The same settings for another folder of state."""
@@ -135,7 +178,8 @@ def read_settings() -> Settings:
         ValueError: The environment holds a TOOLATLAS_ name that is no setting.
     """
     known = {f"TOOLATLAS_{name.upper()}" for name in Settings.model_fields} | {
-        "TOOLATLAS_TRACEBACK"
+        "TOOLATLAS_TRACEBACK",
+        "TOOLATLAS_ROOT",
     }
     for name in sorted(os.environ):
         if name.startswith("TOOLATLAS_") and name not in known:
@@ -155,15 +199,18 @@ def prepare_environment(settings: Settings) -> None:
     os.environ["TOOLATLAS_HOME"] = str(settings.home)
     for name, value in {
         "PREFECT_HOME": str(settings.home / "prefect"),
+        **({"PREFECT_API_URL": settings.prefect_api} if settings.prefect_api else {}),
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "toolatlas",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "MLFLOW_TRACKING_URI": settings.tracking_uri,
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "GIT_PYTHON_REFRESH": "quiet",
         "DO_NOT_TRACK": "true",

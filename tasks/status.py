@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tasks.services import running
 from tasks.settings import Settings
 from warehouse.connection import open_warehouse
 from warehouse.errors import UnknownVersion
@@ -26,7 +27,8 @@ def status(settings: Settings) -> dict[str, Any]:
         tools = con.execute(
             "select count(*) from (select distinct namespace, name from tool_version)"
         ).fetchall()[0][0]
-    trained = (settings.home / "mlflow.db").exists() or settings.mlflow_uri is not None
+    own = f"sqlite:///{settings.home / 'mlflow.db'}"
+    trained = (settings.home / "mlflow.db").exists() or settings.tracking_uri != own
     aliases = Registry(settings).aliases() if trained else {"champion": None, "challenger": None}
     return {
         "home": str(settings.home),
@@ -42,6 +44,7 @@ def status(settings: Settings) -> dict[str, Any]:
         "suites": {suite.name: suite.num_rows for suite in suites},
         "last_report": None if report is None else _brief(report),
         "alias_history": history[:5],
+        "services": running(settings),
     }
 
 

@@ -13,16 +13,19 @@ from tasks import (
     catalogue,
     evaluation,
     graphs,
+    handover,
     ingesting,
     promotion,
     training,
     watching,
 )
+from tasks.locks import alone
 from tasks.progress import Progress
 from tasks.registry import Registry
 from tasks.settings import Settings
 
 log = logging.getLogger("toolatlas")
+log.setLevel(logging.INFO)  # a flow run shows what its steps say
 
 
 def _ingest_name(parameters: dict[str, Any]) -> str:
@@ -91,7 +94,8 @@ def freeze_suites(settings: Settings, refresh: bool = False) -> list[dict[str, A
 def train_planner(settings: Settings, mode: training.TrainMode = "auto") -> dict[str, Any]:
     """Train, log and register GTool when something changed."""
     watching.name_graph(lambda: graphs.find(settings).version)
-    with Progress("train", watching.Bar("training-progress")) as progress:
+    bar = watching.Bar("training-progress")
+    with alone(settings, "train"), Progress("train", bar) as progress:
         outcome = training.train(settings, mode, progress=progress.say).to_json()
     if not outcome["trained"]:
         log.info("not trained: %s", outcome["train_reason"])
@@ -107,11 +111,18 @@ def pages(settings: Settings, version: str | None) -> dict[str, str | None] | No
     return Registry(settings).pages(version) if version else None
 
 
+@task(name="train elsewhere", task_run_name="train on another work pool")
+def train_elsewhere(settings: Settings, mode: training.TrainMode) -> dict[str, Any]:
+    """Let the work pool of the setting ``train_pool`` train; wait for the end."""
+    return handover.train_on_pool(settings, mode)
+
+
 @task(name="run regressions", task_run_name="measure planners on all suites")
 def run_regressions(settings: Settings) -> dict[str, Any]:
     """Champion, challenger and baselines on every suite, and the decision."""
     watching.name_graph(lambda: graphs.find(settings).version)
-    with Progress("regress", watching.Bar("regression-progress")) as progress:
+    bar = watching.Bar("regression-progress")
+    with alone(settings, "regress"), Progress("regress", bar) as progress:
         report = evaluation.regress(settings, progress=progress.say)
     when = "decision" if report["new"] else "nothing changed since the last decision,"
     log.info("%s %s: %s", when, report["decision"], report["reasons"][0])

@@ -1,3 +1,8 @@
+import os
+import socket
+from dataclasses import replace
+
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -16,7 +21,8 @@ def test_settings_come_from_the_environment_and_paths_are_absolute(home, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("SEED", "-1"), ("DEVICE", "tpu"), ("CONFIDENCE", "2")]
+    ("name", "value"),
+    [("SEED", "-1"), ("DEVICE", "tpu"), ("CONFIDENCE", "2"), ("TIME_ZONE", "Mars/Base")],
 )
 def test_a_setting_out_of_range_is_refused(home, monkeypatch, name, value):
     monkeypatch.setenv(f"TOOLATLAS_{name}", value)
@@ -43,11 +49,41 @@ def test_a_misspelt_setting_is_named(home, monkeypatch):
 def test_other_programs_are_told_once(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "mine")
     prepare_environment(read_settings())
-    import os
-
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "mine"
     assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
     assert home.is_dir()
+
+
+def test_running_servers_are_used_and_what_the_environment_names_stays(home, monkeypatch):
+    from tasks.processes import Service, write_services
+
+    for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    home.mkdir()
+    assert read_settings().prefect_api is None
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        born = psutil.Process().create_time()
+        service = Service(os.getpid(), born, "log", f"http://127.0.0.1:{port}", port)
+        write_services(home, {"prefect": service, "mlflow": service})
+        settings = read_settings()
+        assert settings.prefect_api == f"http://127.0.0.1:{port}/api"
+        assert settings.tracking_uri == f"http://127.0.0.1:{port}"
+        assert settings.owns_artifacts
+        assert settings.with_home(home / "demo").prefect_api is None
+        monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
+        settings = read_settings()
+        assert (settings.prefect_api, settings.tracking_uri) == (
+            "http://elsewhere/api", "http://elsewhere",
+        )  # fmt: skip
+        assert not settings.owns_artifacts
+        monkeypatch.delenv("MLFLOW_TRACKING_URI")
+        dead = replace(service, started=born - 100)
+        write_services(home, {"prefect": dead, "mlflow": dead})
+        assert read_settings().tracking_uri == f"sqlite:///{home}/mlflow.db"
 
 
 def test_the_code_version_is_stable_within_a_process():
