@@ -24,7 +24,7 @@ from tasks.errors import ServiceError
 from tasks.settings import PROJECT_ROOT, Settings
 
 _SILENT_S = 180
-"""A run without process id and without sign of life for so long is dead."""
+"""A run without a sign of life (a heartbeat comes every 30 s) for so long is dead."""
 _ENDED = ("Completed", "Failed", "Cancelled", "Crashed")
 _BEAT = "prefect.flow-run.heartbeat"
 _LOST = "The process of this run is gone (killed, or the machine went down)."
@@ -136,7 +136,7 @@ def watch_for_zombies(client: SyncPrefectClient) -> None:
                 for_each={"prefect.resource.id"},
                 posture=Posture.Proactive,
                 threshold=1,
-                within=timedelta(seconds=90),
+                within=timedelta(seconds=_SILENT_S),
             ),
             actions=[ChangeFlowRunState(state=StateType.CRASHED, name="Crashed", message=_LOST)],
         )

@@ -115,9 +115,9 @@ class Home:
             time.sleep(0.3)
         return value
 
-    def ends(self, run_id):
+    def ends(self, run_id, patience=240):
         """The type of the run's last state."""
-        self.until(lambda: self.run(run_id)["state"]["type"] in FINAL)
+        self.until(lambda: self.run(run_id)["state"]["type"] in FINAL, patience)
         return self.run(run_id)["state"]["type"]
 
     def busy_slots(self):
@@ -279,7 +279,7 @@ def test_a_run_without_heartbeat_becomes_crashed_by_itself(up):
     up.until(lambda: any((up.folder / "training").glob("*/resume/*")))
     os.kill(up.running["worker"]["pid"], signal.SIGKILL)
     os.kill(int(up.run(run_id)["infrastructure_pid"]), signal.SIGKILL)
-    assert up.ends(run_id) == "CRASHED"
+    assert up.ends(run_id, patience=400) == "CRASHED"
     assert up.busy_slots() == []
 
 
