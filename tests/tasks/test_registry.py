@@ -15,7 +15,9 @@ from tasks.settings import Settings, read_settings
 def empty_store(tmp_path_factory):
     """MLflow's database with its tables, which take seconds to make."""
     folder = tmp_path_factory.mktemp("store")
-    Registry(Settings(home=folder, mlflow_uri=None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)  # what an earlier test's command set
+        Registry(Settings(home=folder, mlflow_uri=None))
     return folder / "mlflow.db"
 
 
