@@ -6,6 +6,8 @@ ModelError
 ├── CheckpointMismatch  a stored planner is incomplete or does not fit its graph
 ├── MissingWeights      the weights of a text encoder or language model are not on this machine
 ├── PromptTooLong       a text is longer than the language model reads
+├── UnusableLLM         a language model lacks what reading graph tokens needs
+├── TrainingDiverged    a loss is no longer a number
 └── MissingMetric       a metric that a decision needs is absent or not a number
 """
 
@@ -36,3 +38,11 @@ class MissingMetric(ModelError):
 
 class PromptTooLong(ModelError):
     """A text is longer than the language model reads."""
+
+
+class UnusableLLM(ModelError):
+    """A language model lacks what reading graph tokens needs."""
+
+
+class TrainingDiverged(ModelError):
+    """A loss is no longer a number."""

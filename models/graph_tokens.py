@@ -19,7 +19,7 @@ class LLMConfig:
 
     candidates: int = 8  # tool tokens after the request token; 0: the paper's single token
     tool_list: Literal["all", "none"] = "all"  # names in the prompt
-    loss: Literal["choices", "tokens"] = "choices"  # where the trie leaves one token, or every one
+    loss: Literal["choices", "tokens"] = "choices"  # of plans: legal choices, or all tokens
     name_vectors: bool = True  # a tool's token starts as the mean of its name's word embeddings
     projector_channels: int = 512  # hidden channels of the projectors, >= 1
     mask_rate: float = 0.1  # rho of MDPL: share of edges hidden in a step, 0..1
@@ -136,15 +136,24 @@ class GraphTokens(nn.Module):
         request_x: Float[Tensor, "batch text_channels"],
         layers: Sequence[Tensor],
         memory: Float[Tensor, "batch two_num_tools"],
+        most: int | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """What stands after each request: marker, request token, candidate tools, marker.
 
         Candidates are the tools that similar past requests vote for, the likeliest first.
+
+        Args:
+            request_x: Text vectors of the requests.
+            layers: What :meth:`encode_tools` gave.
+            memory: What the memory says of each request, see ``RequestMemory``.
+            most: Most candidates, where fewer tools than usual may be planned with.
         """
         batch = request_x.size(0)
         states = torch.cat([self.encoder.encode_requests(request_x, layers), request_x], dim=1)
-        parts = [self.graph_marker[:1].expand(batch, 1, -1), self._request(states)]
-        count = min(self.config.candidates, layers[0].size(0))
+        request = self.request_projector(states).unsqueeze(1)
+        parts = [self.graph_marker[:1].expand(batch, 1, -1), request]
+        num_tools = layers[0].size(0)
+        count = min(self.config.candidates, num_tools if most is None else most)
         if count:
             relevance, first = memory.chunk(2, dim=1)
             chosen = candidates(relevance, count)
@@ -162,10 +171,6 @@ class GraphTokens(nn.Module):
         before = self.node_marker[0].expand(batch, nodes, 1, -1)
         after = self.node_marker[1].expand(batch, nodes, 1, -1)
         return torch.cat([before, tokens, after], dim=2).flatten(1, 2)
-
-    def _request(self, states: Tensor) -> Tensor:
-        out: Tensor = self.request_projector(states)
-        return out.unsqueeze(1)
 
     def _tools(self, layers: Sequence[Tensor], rows: Tensor, votes: Tensor) -> Tensor:
         """Tokens of tools with the votes for each."""

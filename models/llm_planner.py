@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.errors import GraphMismatch
+from models.errors import GraphMismatch, PromptTooLong
 from models.graph_tokens import GraphTokens, LLMConfig
 from models.gtool import GTool
 from models.links import plan_links
@@ -50,11 +50,30 @@ class Catalogue:
         return frame(llm, PLANNING, listed if config.tool_list == "all" else None)
 
 
-def request_vectors(
-    llm: FrozenLLM, request: str, config: LLMConfig
-) -> Float[Tensor, "tokens width"]:
+def request_limit(llm: FrozenLLM, catalogue: Catalogue, planning: Frame, config: LLMConfig) -> int:
+    """Tokens of a request that are read, so that prompt, graph tokens and any answer fit.
+
+    Raises:
+        PromptTooLong: Not one token is left for the request.
+    """
+    lines = catalogue.names.lines
+    longest = max((len(lines[row]) for row in catalogue.offered), default=0)
+    graph = 3 + min(config.candidates, len(lines))
+    used = len(planning.before) + graph + len(planning.after)
+    used += longest * (config.max_length or 1) + 1
+    if used >= llm.max_positions:
+        raise PromptTooLong(
+            f"expected at most {llm.max_positions} tokens for {llm.name!r}, got {used} before any "
+            f"request ({len(planning.before)} of them up to the tool list of "
+            f"{len(catalogue.offered)} tools); take a model that reads more, or leave the list out "
+            "of the prompt (setting llm_tool_list = none)."
+        )
+    return min(config.max_request_tokens, llm.max_positions - used)
+
+
+def request_vectors(llm: FrozenLLM, request: str, limit: int) -> Float[Tensor, "tokens width"]:
     """A request as input vectors; what is longer than the limit is cut at its end."""
-    return llm.embed(llm.tokens(request)[: config.max_request_tokens])
+    return llm.embed(llm.tokens(request)[:limit] or llm.tokens("\n"))
 
 
 class LLMPlanner:
@@ -98,14 +117,14 @@ class LLMPlanner:
                 f"expected a language model with {tokens.graph_marker.size(1)} channels, got "
                 f"{llm.width} in {llm.name!r}; set the one that the planner was trained with"
             )
-        self.config = config
-        self.max_length = config.max_length
+        self.config, self.max_length = config, config.max_length
         self.tokens = tokens.eval().to(llm.device) if tokens is not None else None
         self.memory = model.memory.eval()
         self.graph, self.embed, self.llm = graph, embed, llm
         self.dataflow_namespaces = frozenset(dataflow_namespaces)
         self.catalogue = Catalogue.of(llm, graph, allowed)
         self.frame = self.catalogue.planning_frame(llm, config)
+        self.limit = request_limit(llm, self.catalogue, self.frame, config)
         self.reader = Reader(llm).start(self.frame.before)
         self.after = llm.embed(self.frame.after)
         self.stats = DecodeStats()
@@ -135,15 +154,15 @@ class LLMPlanner:
 
     def prompts(self, requests: Sequence[str]) -> list[Float[Tensor, "tokens width"]]:
         """What stands behind the shared text for each request, up to its answer."""
-        words = [request_vectors(self.llm, request, self.config) for request in requests]
+        words = [request_vectors(self.llm, request, self.limit) for request in requests]
         if self.tokens is None:
             return [torch.cat([word, self.after]) for word in words]
         request_x = self.embed(requests).float()
         memory = self.memory(request_x.to(self.memory.requests.device)).to(self.llm.device)
         if self._blocked is not None:
             memory = memory.masked_fill(self._blocked.repeat(2).to(memory.device), -1.0)
-        pieces = self.tokens.graph_pieces(request_x.to(self.llm.device), self.layers, memory)
-        pieces = pieces.to(self.llm.dtype)
+        x, most = request_x.to(self.llm.device), len(self.catalogue.offered)
+        pieces = self.tokens.graph_pieces(x, self.layers, memory, most).to(self.llm.dtype)
         return [
             torch.cat([word, piece, self.after]) for word, piece in zip(words, pieces, strict=True)
         ]
@@ -151,7 +170,7 @@ class LLMPlanner:
     def _plan(self, requests: Sequence[str], top: int) -> list[list[Plan]]:
         """Plans of one batch."""
         reader = self.reader.fork()
-        segments, logits = reader.read([(0, prompt) for prompt in self.prompts(requests)])
+        segments, logits = reader.read([(reader.root, prompt) for prompt in self.prompts(requests)])
         found = constrained_search(
             reader,
             segments,

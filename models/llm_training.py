@@ -14,10 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.dependency import mask_edges, sample_negatives
+from models.errors import TrainingDiverged
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
 from models.gtool import GTool
 from models.llm import FrozenLLM, Reader
-from models.llm_planner import Catalogue, request_vectors
+from models.llm_planner import Catalogue, request_limit, request_vectors
+from models.memory import RequestMemory
 from models.prompt import DEPENDENCY, NAMING, frame, plan_tokens
 from models.resume import read_state, restore_weights, weight_tensors, write_state
 from models.training import check_examples, padded_plans, random_state, weights_hash
@@ -39,7 +41,8 @@ class LLMTrainResult:
         tokens: The graph tokens with their best weights, in eval mode, on the CPU.
         config: The configuration with ``max_length`` filled in.
         history: One record a look at the validation rows: ``step``, ``train_loss``, ``mdpl_loss``,
-            ``validation_loss`` (all per choice, in nats).
+            ``validation_loss``, in nats: means per choice of a batch, or per token with
+            ``loss = tokens``.
         weights_hash: Hash of the tokens' weights.
     """
 
@@ -91,8 +94,13 @@ def choices(
 def choice_loss(
     logits: Float[Tensor, "places vocabulary"], targets: Sequence[Target]
 ) -> Float[Tensor, ""]:
-    """Mean negative log-likelihood of the right token among the legal ones, over all choices."""
+    """Mean negative log-likelihood of the right token among the legal ones, over all choices.
+
+    Zero where there is no choice at all, as in a catalogue of one tool.
+    """
     legal = [options for target in targets for options in target.legal]
+    if not legal:
+        return logits.sum() * 0.0
     right = torch.tensor([i for target in targets for i in target.right], device=logits.device)
     width = max(len(options) for options in legal)
     index = torch.tensor([options + [0] * (width - len(options)) for options in legal])
@@ -140,6 +148,8 @@ def train_llm_readout(
     Raises:
         NotEnoughData: Fewer than 8 training or 2 validation examples.
         PromptTooLong: The tool list is longer than the LLM reads.
+        UnusableLLM: The LLM's template or tokenizer does not serve.
+        TrainingDiverged: The loss is no longer a number.
     """
     parts, _ = check_examples(graph, examples)
     plans = {
@@ -221,11 +231,11 @@ class PlanningLoss:
         self.llm, self.catalogue, self.config = llm, catalogue, config
         self.frame = catalogue.planning_frame(llm, config)
         self.naming, self.asking = frame(llm, NAMING), frame(llm, DEPENDENCY)
-        self.yes, self.no = llm.tokens("yes")[0], llm.tokens("no")[0]
-        self.reader = Reader(llm)
-        befores = [self.frame.before, self.asking.before]
-        with torch.no_grad():
-            self.reader.read([(None, llm.embed(before)) for before in befores], wanted=[])
+        self.limit = request_limit(llm, catalogue, self.frame, config)
+        answers = zip(llm.tokens("yes"), llm.tokens("no"), strict=False)
+        self.yes, self.no = next((pair for pair in answers if pair[0] != pair[1]), (0, 0))
+        self.reader = Reader(llm).start(self.frame.before)
+        self._asking_root = self.reader.read_text(self.asking.before)
         self.naming_reader = Reader(llm).start(self.naming.before)
         self.after = [llm.embed(f.after) for f in (self.frame, self.naming, self.asking)]
         self._room = room
@@ -235,7 +245,8 @@ class PlanningLoss:
         """A reader that has read these requests, and their segments."""
         distinct = list(dict.fromkeys(texts))
         reader = self.reader.fork()
-        segments = reader.attach([0] * len(distinct), [self._keys(text) for text in distinct])
+        keys = [self._keys(text) for text in distinct]
+        segments = reader.attach([reader.root] * len(distinct), keys)
         made = dict(zip(distinct, segments, strict=True))
         return reader, [made[text] for text in texts]
 
@@ -245,8 +256,8 @@ class PlanningLoss:
         if keys is None:
             reader = self.reader.fork()
             with torch.no_grad():
-                vectors = request_vectors(self.llm, text, self.config)
-                (segment,), _ = reader.read([(0, vectors)], wanted=[])
+                vectors = request_vectors(self.llm, text, self.limit)
+                (segment,), _ = reader.read([(reader.root, vectors)], wanted=[])
             keys = reader.keys_of(segment)
             if keys.nbytes <= self._room:
                 self._room -= keys.nbytes
@@ -288,7 +299,7 @@ class PlanningLoss:
         num_plans = len(wanted)
         for pair in node_pairs if node_pairs is not None else ():
             piece = torch.cat([pair.to(self.llm.dtype), self.after[2]])
-            pieces.append((1, piece))
+            pieces.append((self._asking_root, piece))
             at += piece.size(0)
             wanted.append(at - 1)
         _, logits = reader.read(pieces, wanted)
@@ -309,7 +320,7 @@ class PlanningLoss:
         for node, row in zip(node_pieces, rows, strict=True):
             answer = list(lines[row])
             piece = torch.cat([node.to(self.llm.dtype), self.after[1], self.llm.embed(answer[:-1])])
-            pieces.append((0, piece))
+            pieces.append((reader.root, piece))
             target = choices([row], self.catalogue.trie, lines, self.frame.end, max_length=1)
             first = at + piece.size(0) - len(answer)
             wanted += [first + place for place in target.places]
@@ -339,7 +350,7 @@ class _Run:
         self.loss = PlanningLoss(llm, Catalogue.of(llm, graph), config)
         lines = self.loss.catalogue.names.lines
         self.tokens = new_graph_tokens(config, model, llm, lines).to(self.device)
-        self.memory = _votes(model, rows)
+        self.memory = {name: said.to(self.device) for name, said in _votes(model, rows).items()}
         self.weights = dict(self.tokens.named_parameters())
         slow = [w for name, w in self.weights.items() if name.startswith("encoder.")]
         fast = [w for name, w in self.weights.items() if not name.startswith("encoder.")]
@@ -370,6 +381,7 @@ class _Run:
         self.optimizer.step()
         self.step += 1
         for name, value in record.items():
+            self._require_number(name, value)
             self.recent.setdefault(name, []).append(value)
         return record
 
@@ -386,12 +398,20 @@ class _Run:
             total += self._planning_loss(rows, memory, list(some), layers)[0].item() * len(some)
         means = {name: sum(values) / len(values) for name, values in self.recent.items()}
         record = {"step": float(self.step), **means, "validation_loss": total / count}
+        self._require_number("validation_loss", record["validation_loss"])
         self.history.append(record)
         self.recent = {}
         if record["validation_loss"] < self.best_loss:
             self.best_loss = record["validation_loss"]
             self.best = {name: w.detach().clone() for name, w in self.weights.items()}
         return {"validation_loss": record["validation_loss"]}
+
+    def _require_number(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise TrainingDiverged(
+                f"expected {name} to be a number after step {self.step}, got {value}; lower the "
+                f"learning rate ({self.config.learning_rate:g}) or look for odd data"
+            )
 
     def best_tokens(self) -> GraphTokens:
         """The tokens with the chosen weights."""
@@ -504,13 +524,13 @@ class _Run:
 
 @torch.no_grad()
 def _votes(model: GTool, rows: dict[str, _Rows]) -> dict[str, Tensor]:
-    """What the memory says of each row, of rows it could hold without themselves."""
-    train = rows["train"]
-    memory = GTool(model.config, model.text_channels, model.memory.num_tools).memory
-    kept = torch.arange(len(train.texts))
-    if len(train.texts) > model.config.memory_rows:
-        kept = torch.linspace(0, len(train.texts) - 1, model.config.memory_rows).round().long()
-    left_out = memory.fit(train.x[kept].float(), padded_plans([train.plans[i] for i in kept]))
-    said: Tensor = memory(train.x.float())
-    said[kept] = left_out
+    """What the memory says of each row, of training rows without themselves."""
+    train, config = rows["train"], model.config
+    memory = RequestMemory(
+        model.text_channels,
+        model.memory.num_tools,
+        scale=config.memory_scale,
+        ridge=config.memory_ridge,
+    )
+    said = memory.fit_evenly(train.x.float(), padded_plans(train.plans), config.memory_rows)
     return {"train": said, "validation": memory(rows["validation"].x.float())}

@@ -65,6 +65,22 @@ class RequestMemory(nn.Module):
         left_out: Tensor = y - dual / inverse.diagonal().unsqueeze(1)
         return left_out.to(request_x.dtype)
 
+    def fit_evenly(
+        self,
+        request_x: Float[Tensor, "rows text_channels"],
+        plans: Int[Tensor, "rows length"],
+        most: int,
+    ) -> Float[Tensor, "rows two_num_tools"]:
+        """Fit on at most so many rows, evenly spread; what is said of each row without itself."""
+        num_rows = request_x.size(0)
+        kept = torch.arange(num_rows, device=request_x.device)
+        if num_rows > most:
+            kept = torch.linspace(0, num_rows - 1, most).round().long().to(request_x.device)
+        left_out = self.fit(request_x[kept], plans[kept])
+        said: Tensor = self(request_x)
+        said[kept] = left_out
+        return said
+
     def forward(
         self, request_x: Float[Tensor, "batch text_channels"]
     ) -> Float[Tensor, "batch two_num_tools"]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import uuid4
 
+from models.errors import UnusableLLM
 from models.llm import FrozenLLM
 
 PLANNING = (
@@ -16,7 +18,9 @@ DEPENDENCY = (
     "second one? Answer only yes or no."
 )
 
-_REQUEST, _GRAPH, _ANSWER = "{-request-}", "{-graph-}", "{-answer-}"
+_SOME_DAY = "01 Jan 2026"
+_NO_CLOCK = "{% macro strftime_now(format) %}" + _SOME_DAY + "{% endmacro %}"
+"""Put before a template, so that one that writes the date does not change overnight."""
 
 
 class Frame(NamedTuple):
@@ -27,51 +31,89 @@ class Frame(NamedTuple):
     end: int
 
 
+class _Marks(NamedTuple):
+    """Where in a rendered conversation the parts stand that are not the template's."""
+
+    names: str
+    request: str
+    answer: str
+
+    def cut(self, text: str) -> tuple[str, str, str, str] | None:
+        """The template's own parts, or None where a mark is missing, repeated or out of order."""
+        if any(text.count(mark) != 1 for mark in self):
+            return None
+        first, _, rest = text.partition(self.names)
+        second, _, rest = rest.partition(self.request)
+        third, found, last = rest.partition(self.answer)
+        return (first, second, third, last) if found else None
+
+
 def frame(llm: FrozenLLM, instruction: str, tool_list: Sequence[str] | None = None) -> Frame:
     """The constant parts of a prompt, laid out by the model's own chat template.
 
     The request and the graph tokens after it are the end of the user's turn, so that everything
     before the graph tokens is a constant of the frozen model. A model without a template gets plain
-    text, one whose template knows no system role gets the instruction in the user's turn.
+    text, one whose template knows no system role gets the instruction in the user's turn. Only the
+    template's own words may be special tokens; what is written in a tool's name stays text.
 
     Args:
         llm: The model.
         instruction: What is to be done.
         tool_list: Names to list below the instruction; ``None`` for no list.
+
+    Raises:
+        UnusableLLM: The template leaves out or repeats what it is given.
     """
-    if tool_list is not None:
-        instruction = f"{instruction} The tools are:\n" + "\n".join(tool_list)
-    text = _rendered(llm.tokenizer, instruction)
-    before, _, rest = text.partition(_REQUEST)
-    _, _, rest = rest.partition(_GRAPH)
-    after, _, closing = rest.partition(_ANSWER)
-    end = llm.tokens(closing, special=True)[:1] or [int(llm.tokenizer.eos_token_id)]
-    return Frame(
-        tuple(llm.tokens(before, special=True)), tuple(llm.tokens(after, special=True)), end[0]
-    )
+    marks = _Marks(*(f"[{uuid4().hex}]" for _ in range(3)))
+    head, middle, after, closing = _parts(llm, instruction, marks)
+    listed = "" if tool_list is None else " The tools are:\n" + "\n".join(tool_list)
+    before = llm.tokens(head, special=True) + llm.tokens(listed)
+    before += llm.tokens(middle, special=True)
+    special = set(llm.tokenizer.all_special_ids)
+    ends = [token for token in llm.tokens(closing, special=True) if token in special]
+    end = ends[0] if ends else llm.tokenizer.eos_token_id
+    if end is None:
+        raise UnusableLLM(
+            f"expected a token that ends an answer of {llm.name!r}, its tokenizer has none; choose "
+            "another model (setting llm)."
+        )
+    return Frame(tuple(before), tuple(llm.tokens(after, special=True)), int(end))
 
 
-def _rendered(tokenizer: object, instruction: str) -> str:
-    """A whole conversation as text, with marks where request, graph tokens and answer stand."""
+def _parts(llm: FrozenLLM, instruction: str, marks: _Marks) -> tuple[str, str, str, str]:
+    """The parts of a conversation around tool names, request and answer."""
+    told = instruction + marks.names
+    tokenizer = llm.tokenizer
     if not getattr(tokenizer, "chat_template", None):
-        return f"{instruction}\n\nRequest: {_REQUEST}{_GRAPH}\nAnswer:\n{_ANSWER}"
-    user, answer = _REQUEST + _GRAPH, {"role": "assistant", "content": _ANSWER}
-    with_system = [
-        {"role": "system", "content": instruction},
-        {"role": "user", "content": user},
-        answer,
-    ]
-    alone = [{"role": "user", "content": f"{instruction}\n\n{user}"}, answer]
+        opening = tokenizer.bos_token or ""
+        if not opening or tokenizer("a")["input_ids"][0] != tokenizer.bos_token_id:
+            opening = ""
+        plain = f"{opening}{told}\n\nRequest: {marks.request}\nAnswer:\n{marks.answer}"
+        return marks.cut(plain) or ("", "", "", "")
     from jinja2 import TemplateError
 
-    apply = tokenizer.apply_chat_template  # type: ignore[attr-defined]
-    try:
-        text: str = apply(with_system, tokenize=False)
-        if instruction.split("\n")[0] not in text:
-            text = apply(alone, tokenize=False)
-    except TemplateError:
-        text = apply(alone, tokenize=False)
-    return text
+    answer = {"role": "assistant", "content": marks.answer}
+    conversations: list[list[dict[str, Any]]] = [
+        [{"role": "system", "content": told}, {"role": "user", "content": marks.request}, answer],
+        [{"role": "user", "content": f"{told}\n\n{marks.request}"}, answer],
+    ]
+    for conversation in conversations:
+        try:
+            text = tokenizer.apply_chat_template(
+                conversation,
+                tokenize=False,
+                chat_template=_NO_CLOCK + tokenizer.get_chat_template(),
+                date_string=_SOME_DAY,
+            )
+        except TemplateError:
+            continue
+        parts = marks.cut(text)
+        if parts is not None:
+            return parts
+    raise UnusableLLM(
+        f"expected the chat template of {llm.name!r} to show instruction, request and answer once "
+        "and in this order, it does not; choose another model (setting llm)."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +122,7 @@ class Names:
 
     Attributes:
         written: One name a tool, distinct, on one line each.
-        lines: Tokens of each name with its line break.
+        lines: Tokens of each name with its line break, distinct too.
     """
 
     written: tuple[str, ...]
@@ -88,22 +130,26 @@ class Names:
 
     @staticmethod
     def of(llm: FrozenLLM, keys: Sequence[str]) -> "Names":
-        """Plain names where they are distinct, whole keys where two tools share one."""
+        """Plain names where they are distinct, whole keys where two tools share one.
+
+        A number goes behind a name whose tokens another tool has: keys may differ in blanks alone,
+        and some tokenizers take different letters for the same.
+        """
         short = [" ".join(key.split("/", 1)[-1].split()) for key in keys]
         counts: dict[str, int] = {}
         for name in short:
             counts[name] = counts.get(name, 0) + 1
-        written = [
-            name if name and counts[name] == 1 else " ".join(key.split())
-            for name, key in zip(short, keys, strict=True)
-        ]
-        used: dict[str, int] = {}
-        for i, name in enumerate(written):  # keys that differ in blanks alone
-            used[name] = used.get(name, 0) + 1
-            if used[name] > 1:
-                written[i] = f"{name} ({used[name]})"
-        lines = tuple(tuple(llm.tokens(name + "\n")) for name in written)
-        return Names(tuple(written), lines)
+        written: list[str] = []
+        lines: dict[tuple[int, ...], None] = {}
+        for name, key in zip(short, keys, strict=True):
+            plain = name if name and counts[name] == 1 else " ".join(key.split())
+            chosen, number = plain, 1
+            while (line := tuple(llm.tokens(chosen + "\n"))) in lines:
+                number += 1
+                chosen = f"{plain} ({number})"
+            written.append(chosen)
+            lines[line] = None
+        return Names(tuple(written), tuple(lines))
 
 
 def plan_tokens(

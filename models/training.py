@@ -249,7 +249,9 @@ class _Run:
         self.edges = EdgeRows.from_edges(self.edge_index, self.edge_counts, graph.num_tools)
         self.generator = torch.Generator().manual_seed(seed)
         self.model = GTool(config, tool_x.size(1), graph.num_tools).to(device)
-        self.memory = self._fill_memory(self.rows.train_x, self.rows.train_plans)
+        self.memory = self.model.memory.fit_evenly(
+            self.rows.train_x, self.rows.train_plans, config.memory_rows
+        )
         self.weights = dict(self.model.named_parameters())
         self.average = {name: w.detach().clone() for name, w in self.weights.items()}
         self.best = {name: w.clone() for name, w in self.average.items()}
@@ -305,9 +307,8 @@ class _Run:
         model = self._model_with(self.best)
         plans = [self.rows.train_plans.tolist(), self.rows.validation_plans.tolist()]
         both = padded_plans([[t for t in plan if t != PAD] for part in plans for plan in part])
-        self._fill_memory(
-            torch.cat([self.rows.train_x, self.rows.validation_x]), both.to(self.device), model
-        )
+        request_x = torch.cat([self.rows.train_x, self.rows.validation_x])
+        model.memory.fit_evenly(request_x, both.to(self.device), self.config.memory_rows)
         return model.cpu()
 
     def write(self, folder: Path, mark: str) -> None:
@@ -384,19 +385,6 @@ class _Run:
         decay = min(self.config.ema_decay, (1 + step) / (10 + step))
         for name, weight in self.weights.items():
             self.average[name].lerp_(weight, 1 - decay)
-
-    def _fill_memory(self, request_x: Tensor, plans: Tensor, model: GTool | None = None) -> Tensor:
-        """Fit the memory on evenly spread rows; what it says of each row without that row."""
-        memory = (model or self.model).memory
-        num_rows = request_x.size(0)
-        kept = torch.arange(num_rows, device=request_x.device)
-        if num_rows > self.config.memory_rows:
-            kept = torch.linspace(0, num_rows - 1, self.config.memory_rows).round().long()
-            kept = kept.to(request_x.device)
-        left_out = memory.fit(request_x[kept], plans[kept])
-        said: Tensor = memory(request_x)
-        said[kept] = left_out
-        return said
 
     def _model_with(self, weights: dict[str, Tensor]) -> GTool:
         """A model of its own with these weights and the present memory, in eval mode."""

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from duckdb import DuckDBPyConnection
 
-from models.errors import NotEnoughData
+from models.errors import ModelError, NotEnoughData
 from models.evaluation import PlannerResult, evaluate
 from models.gate import Candidate, Decision, GatePolicy, decide_promotion
 from models.metrics import Convention
@@ -208,7 +208,11 @@ def _contenders(
     subject = challenger or champion
     if subject:
         planners["gtool"] = load_version(registry, subject, embed, graph)
-        spoken = load_llm_version(settings, registry, subject, embed, graph)
+        try:
+            spoken = load_llm_version(settings, registry, subject, embed, graph)
+        except ModelError as error:  # it takes no part in the decision
+            log.warning("gtool-llm of version %s is left out of the report: %s", subject, error)
+            spoken = None
         if spoken:
             planners["gtool-llm"] = spoken
     if champion and challenger:

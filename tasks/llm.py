@@ -1,5 +1,6 @@
 """The frozen language model of the settings, loaded once a process."""
 
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def llm_configuration(settings: Settings) -> LLMConfig:
 
 def shared_llm(settings: Settings, device: str) -> FrozenLLM:
     """The LLM of the settings; a GGUF file is converted into the home on first use."""
-    return _shared(settings.llm, settings.llms, device, llm_dtype(settings, device))
+    with _LOADING:
+        return _shared(settings.llm, settings.llms, device, llm_dtype(settings, device))
 
 
 def llm_dtype(settings: Settings, device: str) -> torch.dtype:
@@ -40,6 +42,10 @@ def llm_dtype(settings: Settings, device: str) -> torch.dtype:
     if settings.llm_dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
     return torch.bfloat16 if settings.llm_dtype == "bfloat16" else torch.float32
+
+
+_LOADING = threading.Lock()
+"""Two threads that ask at once would both load it."""
 
 
 @lru_cache(maxsize=1)

@@ -98,13 +98,19 @@ def chores(folder: Path, *, cities: int = 10, without: str | None = None) -> Pat
     return folder
 
 
-_TEMPLATE = (
+_TURNS = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 )
-_NO_SYSTEM = (
-    "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system') }}"
-    "{% endif %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-)
+_TEMPLATES = {
+    "system": _TURNS,
+    "no system": "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}"
+    "{% endif %}" + _TURNS,
+    "llama2": "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} "
+    "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}",
+    "dated": "{{ strftime_now('%H:%M:%S.%f') }} " + _TURNS,
+    "deaf": "{% for m in messages %}<|im_start|>{{ m['role'] }}<|im_end|>{% endfor %}",
+    None: None,
+}
 
 
 def byte_tokenizer(template: str | None = "system"):
@@ -122,14 +128,20 @@ def byte_tokenizer(template: str | None = "system"):
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|im_end|>"
     )
-    fast.chat_template = {"system": _TEMPLATE, "no system": _NO_SYSTEM, None: None}[template]
+    fast.chat_template = _TEMPLATES[template]
     return fast
 
 
 def tiny_lm(kind: str = "llama", seed: int = 0):
     """A causal language model of transformers with random weights, two or more layers."""
     import torch
-    from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen2Config
+    from transformers import (
+        AutoModelForCausalLM,
+        Gemma3TextConfig,
+        LlamaConfig,
+        MistralConfig,
+        Qwen2Config,
+    )
 
     sizes = {
         "vocab_size": 258,
@@ -149,6 +161,8 @@ def tiny_lm(kind: str = "llama", seed: int = 0):
         config = Gemma3TextConfig(
             num_hidden_layers=2, sliding_window=24, layer_types=kinds, **sizes
         )
+    elif kind == "mistral":  # every layer does
+        config = MistralConfig(num_hidden_layers=2, sliding_window=24, **sizes)
     else:
         sizes["num_hidden_layers"] = 2
         config = (LlamaConfig if kind == "llama" else Qwen2Config)(**sizes)

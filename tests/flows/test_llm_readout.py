@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.nightly import nightly
+from flows.run_regressions import run_regressions
+from tasks.llm import _shared
 from tasks.registry import Registry
 from tasks.settings import read_settings
 from tests.factories import byte_tokenizer, chores, tiny_lm
@@ -33,6 +35,8 @@ def test_a_night_with_the_llm_readout(home, tmp_path, tiny_folder, monkeypatch):
     monkeypatch.setenv("TOOLATLAS_TRAIN_LLM_READOUT", "always")
     monkeypatch.setenv("TOOLATLAS_MAX_LLM_STEPS", "3")
     monkeypatch.setenv("TOOLATLAS_MAX_LLM_REQUESTS", "5")
+    # The graph readout is taken from version 1, not trained again.
+    monkeypatch.setattr("tasks.training.train_gtool", None)
     second = nightly()
     assert second["trained"]
     assert second["train_reason"] == "since version 1 the configuration changed"
@@ -41,7 +45,7 @@ def test_a_night_with_the_llm_readout(home, tmp_path, tiny_folder, monkeypatch):
     assert report["measured"]["chores/test"]["gtool-llm"] == 5
     assert report["measured"]["chores/test"]["gtool"] == report["requests"]["chores/test"] > 5
 
-    # One version holds both readouts; the graph readout is the one that was there already.
+    # One version holds both readouts.
     registry = Registry(read_settings())
     versions = {number: registry.version(number).tags for number in ("1", "2")}
     assert versions["2"]["weights_hash"] == versions["1"]["weights_hash"]
@@ -56,3 +60,12 @@ def test_a_night_with_the_llm_readout(home, tmp_path, tiny_folder, monkeypatch):
     plans = json.loads(answer.stdout)["plans"]
     assert [plan["planner"] for plan in plans] == ["gtool-llm"] * 2
     assert not nightly()["trained"]
+
+    # Another language model: the gate goes on without gtool-llm.
+    tiny_lm(seed=1).save_pretrained(tiny_folder)
+    _shared.cache_clear()
+    monkeypatch.setenv("TOOLATLAS_TRAIN_LLM_READOUT", "never")
+    monkeypatch.setenv("TOOLATLAS_RESAMPLES", "201")
+    report = run_regressions()
+    assert report["new"]
+    assert "gtool-llm" not in report["metrics"]

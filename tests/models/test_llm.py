@@ -1,14 +1,16 @@
 """The frozen language model: packed passes give what plain ones give, and no weight changes."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
-from models.errors import MissingWeights, PromptTooLong
-from models.llm import Reader, llm_digest, load_llm, locate_llm
+from models.errors import MissingWeights, PromptTooLong, UnusableLLM
+from models.llm import FrozenLLM, Reader, _converted, llm_digest, load_llm, locate_llm
 from models.training import weights_hash
 from tests.factories import byte_tokenizer, tiny_llm, tiny_lm
 
-KINDS = ("llama", "qwen", "gemma")
+KINDS = ("llama", "qwen", "gemma", "mistral")
 
 
 @torch.no_grad()
@@ -60,7 +62,7 @@ def test_a_fork_leaves_its_origin_alone():
     llm = tiny_llm()
     base = Reader(llm).start(llm.tokens("shared"))
     base.fork().read([(0, llm.embed(llm.tokens(" more")))])
-    assert base.parents == [-1]
+    assert len(base.ends) == 1
     assert base.cache.get_seq_length() == base.segment.numel() == len("shared")
 
 
@@ -79,6 +81,60 @@ def test_a_text_longer_than_the_model_reads_is_refused():
     llm = tiny_llm()
     with pytest.raises(PromptTooLong, match="expected at most 4096 tokens for 'tiny-llama', got 5"):
         Reader(llm).start([5] * 5000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_text_is_read_in_pieces_as_if_at_once(kind, monkeypatch):
+    llm = tiny_llm(kind)
+    text = llm.tokens("a long text " * 12)
+    monkeypatch.setattr("models.llm.PIECE", 50)
+    reader = Reader(llm).start(text)
+    assert reader.root == 2
+    _, logits = reader.read([(reader.root, llm.embed(llm.tokens("end")))])
+    assert torch.allclose(logits[0], plain(llm, text, llm.tokens("end")), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma"])
+def test_the_scale_is_that_of_vectors_as_they_enter_the_model(kind):
+    llm = tiny_llm(kind)
+    vectors = llm.embed(range(258))
+    assert llm.embedding_rms == pytest.approx(vectors.square().mean().sqrt().item(), rel=1e-3)
+
+
+def test_a_model_that_cannot_read_graph_tokens_is_refused():
+    from transformers import AutoModelForCausalLM, BloomConfig
+
+    bloom = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=16, n_layer=1, n_head=2))
+    with pytest.raises(UnusableLLM, match="a forward pass that takes position_ids"):
+        FrozenLLM(bloom, byte_tokenizer(), name="bloom")
+
+
+def test_tokens_are_right_whatever_other_threads_ask_for():
+    llm = tiny_llm()
+
+    def counts(special):
+        return {tuple(llm.tokens("a <|im_end|>", special=special)) for _ in range(300)}
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(counts, [True, False, True, False]))
+    assert [len(part) for part in found] == [1] * 4
+    assert found[0] == found[2] != found[1] == found[3]
+
+
+def test_what_a_killed_conversion_left_is_taken_away(tmp_path, monkeypatch):
+    left = tmp_path / "llms" / "d.0123.tmp"
+    left.mkdir(parents=True)
+    monkeypatch.setattr("models.llm._convert", lambda file, folder: folder.mkdir())
+    assert _converted(tmp_path / "x.gguf", tmp_path / "llms" / "d").is_dir()
+    assert sorted(path.name for path in (tmp_path / "llms").iterdir()) == ["d", "d.lock"]
+
+
+def test_another_chat_template_is_another_model(tmp_path):
+    tiny_lm().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    before = llm_digest(str(tmp_path))
+    byte_tokenizer("no system").save_pretrained(tmp_path)
+    assert llm_digest(str(tmp_path)) != before
 
 
 def test_control_tokens_written_in_a_request_are_plain_text():
@@ -104,3 +160,9 @@ def test_missing_weights_end_in_one_sentence(tmp_path):
         llm_digest(str(tmp_path))
     with pytest.raises(MissingWeights, match=r"gone.gguf, found none"):
         load_llm(str(tmp_path / "gone.gguf"), tmp_path)
+    tiny_lm().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(MissingWeights, match="cannot be loaded"):
+        load_llm(str(tmp_path))

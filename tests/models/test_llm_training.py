@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from models.errors import PromptTooLong, TrainingDiverged
 from models.graph_tokens import GraphTokens, LLMConfig, candidates, new_graph_tokens
 from models.gtool import GToolConfig
+from models.llm import FrozenLLM
 from models.llm_decoding import constrained_search
-from models.llm_planner import Catalogue, LLMPlanner
-from models.llm_training import PlanningLoss, choices, train_llm_readout
+from models.llm_planner import Catalogue, LLMPlanner, request_limit
+from models.llm_training import PlanningLoss, _Rows, _Run, choices, train_llm_readout
 from models.prompt import plan_tokens
 from models.training import train_gtool, weights_hash
-from models.types import Example, ToolGraph
+from models.types import Example, ToolGraph, empty_edges
 from tests.factories import CHORES, tiny_llm
 
 SHORT = LLMConfig(
@@ -85,18 +87,89 @@ def train(llm, world, config=SHORT, **options):
 def test_no_weight_of_the_language_model_changes_and_every_graph_weight_does(world):
     llm = tiny_llm()
     before = weights_hash(llm.model.state_dict())
-    fresh = new_graph_tokens(SHORT, world[4], llm, Catalogue.of(llm, world[0]).names.lines)
-    start = {name: weight.clone() for name, weight in fresh.named_parameters()}
-    torch.manual_seed(5)
-    result = train(llm, world)
+    fresh = dict(
+        train(llm, world, replace(SHORT, align_steps=0, plan_steps=0)).tokens.named_parameters()
+    )
+    trained = dict(train(llm, world).tokens.named_parameters())
     assert weights_hash(llm.model.state_dict()) == before
     assert all(w.grad is None for w in llm.model.parameters())
-    trained = dict(result.tokens.named_parameters())
-    assert set(trained) == set(start)
-    encoder = [name for name in start if name.startswith("encoder.")]
-    assert any(not torch.equal(start[name], trained[name]) for name in encoder)
-    # The markers are parameters like any other: trained, and in what is stored.
-    assert {"graph_marker", "node_marker"} <= set(result.tokens.state_dict())
+    assert fresh.keys() == trained.keys() >= {"graph_marker", "node_marker"}
+    same = [name for name in fresh if torch.equal(fresh[name], trained[name])]
+    # A bias that moves all attention scores of a node alike has no gradient.
+    assert all(name.endswith("lin_key.bias") for name in same)
+
+
+def test_a_training_that_diverges_is_no_success(world):
+    with pytest.raises(TrainingDiverged, match=r"expected .*loss to be a number"):
+        train(tiny_llm(), world, replace(SHORT, learning_rate=1e30))
+
+
+def only(world, *names, request="do it"):
+    """The same world with few tools; every plan calls the first of them."""
+    graph, examples, tool_x, _, _ = world
+    keys = tuple(f"chores/{name}" for name in names)
+    rows = [graph.index[key] for key in keys]
+    small = ToolGraph("v", keys, tuple(graph.texts[row] for row in rows), *empty_edges())
+    some = [replace(e, tools=keys[:1], request=request or e.request) for e in examples]
+    config = GToolConfig(hidden_channels=16, epochs=1, batch_size=8, min_steps=1)
+    x = embed([e.request for e in some])
+    model = train_gtool(small, tool_x[rows], some, x, config, seed=0).model
+    return small, some, tool_x[rows], x, model
+
+
+@pytest.mark.parametrize("request_text", ["", "long " * 2000, "<|im_end|>"])
+@pytest.mark.parametrize("tools", [("send_mail",), ("send_mail", "read_mail")])
+def test_few_tools_and_odd_requests_train_and_plan(world, tools, request_text):
+    small = only(world, *tools, request=request_text)
+    llm = tiny_llm()
+    result = train(llm, small, replace(SHORT, plan_steps=2))
+    planner = LLMPlanner(result.config, result.tokens, small[4], small[0], small[2], embed, llm)
+    assert planner.plan([request_text])[0][0].tools
+
+
+def test_a_request_is_cut_where_prompt_and_answer_leave_no_room(world):
+    graph, _, tool_x, _, model = world
+    config = replace(SHORT, max_length=3, max_request_tokens=4000)
+    catalogue = Catalogue.of(tiny_llm(), graph)
+    llm = tiny_llm()
+    used = 4096 - request_limit(llm, catalogue, catalogue.planning_frame(llm, config), config)
+    llm.config.max_position_embeddings = used + 10
+    planner = LLMPlanner(config, None, model, graph, tool_x, embed, llm)
+    assert planner.limit == 10
+    assert planner.plan(["a request much longer than that"], top=3)[0]
+    llm.config.max_position_embeddings = used
+    with pytest.raises(PromptTooLong, match="llm_tool_list = none"):
+        LLMPlanner(config, None, model, graph, tool_x, embed, llm)
+
+
+def test_training_puts_everything_on_the_device_of_the_language_model(world, monkeypatch):
+    """No GPU here: the device that computes nothing still refuses tensors of another one."""
+    graph, examples, tool_x, request_x, model = world
+    monkeypatch.setattr(FrozenLLM, "embedding_rms", 0.3)
+    llm = tiny_llm()
+    llm.model.to("meta")
+    llm.device = torch.device("meta")
+    plans = [[graph.index[key] for key in e.tools] for e in examples]
+    rows = _Rows([e.request for e in examples], request_x, plans)
+    config = replace(SHORT, max_length=3)
+    run = _Run(llm, model, graph, tool_x, {"train": rows, "validation": rows}, config, seed=0)
+    layers = run._layers(run._hidden())
+    pairs = torch.tensor([[0, 1], [3, 2]], device="meta")
+    loss, logits = run._planning_loss(rows, run.memory["train"], [0, 3], layers, pairs)
+    assert loss.device.type == logits.device.type == "meta"
+
+
+def test_blocked_tools_are_no_candidates(world):
+    graph, _, tool_x, _, model = world
+    llm = tiny_llm()
+    tokens = new_graph_tokens(SHORT, model, llm, Catalogue.of(llm, graph).names.lines)
+    allowed = graph.keys[:2]
+    planner = LLMPlanner(
+        replace(SHORT, max_length=2), tokens, model, graph, tool_x, embed, llm, allowed=allowed
+    )
+    whole = LLMPlanner(replace(SHORT, max_length=2), tokens, model, graph, tool_x, embed, llm)
+    (few,), (many,) = planner.prompts(["book it"]), whole.prompts(["book it"])
+    assert many.size(0) - few.size(0) == SHORT.candidates - 2
 
 
 def test_training_lowers_the_loss_on_validation_rows(world):
@@ -212,7 +285,7 @@ def test_the_log_probability_of_a_plan_is_its_loss(world):
     planner = LLMPlanner(config, None, model, graph, tool_x, embed, llm)
     request = examples[0].request
     reader = planner.reader.fork()
-    segments, logits = reader.read([(0, planner.prompts([request])[0])])
+    segments, logits = reader.read([(reader.root, planner.prompts([request])[0])])
     (found,) = constrained_search(
         reader, segments, logits, planner.catalogue.trie, planner.frame.end, width=200, max_length=2
     )

@@ -1,16 +1,15 @@
 """The real SmolLM2-135M-Instruct out of its package: converted once, read exactly."""
 
 import importlib.util
-import itertools
 
 import pytest
 import torch
 
 from models.llm import DEFAULT_LLM, Reader, load_llm
 from models.llm_decoding import DecodeStats, constrained_search
-from models.prompt import PLANNING, Names, frame
+from models.prompt import PLANNING, Names, frame, plan_tokens
 from models.training import weights_hash
-from models.trie import TokenTrie
+from models.trie import ROOT, TokenTrie
 
 TOOLS = ("x/search_flight", "x/book_flight", "x/search_hotel", "x/book_hotel", "x/send_email")
 REQUESTS = ("Book a flight to Oslo.", "Find a hotel in Rome and send it to me by e-mail.")
@@ -24,7 +23,7 @@ def converted(tmp_path_factory):
     return tmp_path_factory.mktemp("llms")
 
 
-def test_the_embedded_language_model_plans_as_generate_does_where_that_is_legal(converted):
+def test_the_embedded_language_model_plans_as_generate_does_on_the_same_trie(converted):
     llm = load_llm(DEFAULT_LLM, converted)
     (folder,) = [path for path in converted.iterdir() if path.is_dir()]
     written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -38,23 +37,31 @@ def test_the_embedded_language_model_plans_as_generate_does_where_that_is_legal(
     trie, stats = TokenTrie(dict(enumerate(names.lines))), DecodeStats()
     reader = Reader(llm).start(cut.before)
     prompts = [[*llm.tokens(text), *cut.after] for text in REQUESTS]
-    segments, logits = reader.read([(0, llm.embed(prompt)) for prompt in prompts])
+    segments, logits = reader.read([(reader.root, llm.embed(prompt)) for prompt in prompts])
     found = constrained_search(
-        reader, segments, logits, trie, cut.end, width=1, max_length=4, stats=stats
+        reader, segments, logits, trie, cut.end, width=1, max_length=3, stats=stats
     )
-    assert stats.forced_share > 0.3
-    by_name = {name: row for row, name in enumerate(names.written)}
+    assert 0.3 < stats.forced_share < 1.0
     for prompt, group, first in zip(prompts, found, logits, strict=True):
         ids = torch.tensor([[*cut.before, *prompt]])
+        start = ids.size(1)
+
+        def legal(_, written, start=start):
+            node, count = ROOT, 0
+            for token in written[start:].tolist():
+                node = trie.children[node][token]
+                if trie.tool[node] is not None:
+                    node, count = ROOT, count + 1
+            return trie.legal(node, count, cut.end, 3)
+
         with torch.no_grad():
-            row = llm.model(input_ids=ids).logits[0, -1]
+            row = llm.model(input_ids=ids, logits_to_keep=1).logits[0, -1]
             out = llm.model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=24
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=40,
+                prefix_allowed_tokens_fn=legal,
             )
         assert torch.allclose(row, first, atol=1e-3)
-        lines = llm.tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True).split("\n")
-        legal = list(itertools.takewhile(by_name.__contains__, lines))
-        plan = group[0].plan
-        # Up to where generate leaves the catalogue, both say the same.
-        agreed = [by_name[name] for name in legal][: len(plan)]
-        assert list(plan[: len(agreed)]) == agreed
+        assert out[0, start:].tolist() == plan_tokens(names.lines, group[0].plan, cut.end)
