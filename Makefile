@@ -44,7 +44,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
 
 clean:
-	rm -rf $(VENV) .toolatlas
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
 
 # torch first and by its exact version, so that nothing pulls another build of it.
 $(VENV)/.installed: requirements.lock requirements-data.lock pyproject.toml

@@ -20,7 +20,7 @@ from rich.logging import RichHandler
 from flows import show
 from models.errors import ModelError
 from tasks.errors import TaskError, WrongUsage
-from tasks.settings import Settings, prepare_environment, read_settings
+from tasks.settings import Settings, faults, prepare_environment, read_settings
 from warehouse.errors import WarehouseError
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ Source = Annotated[
 Train = Annotated[str, typer.Option(help="auto, always or never.")]
 
 NOT_PROMOTED = 3
-_OUTSIDE = ("duckdb", "_duckdb", "mlflow", "prefect", "sqlalchemy")
+_OUTSIDE = ("duckdb", "_duckdb", "httpx", "mlflow", "prefect", "sqlalchemy")
 """Whose errors end in one sentence: the world around us. TOOLATLAS_TRACEBACK=1 shows all of it."""
 
 
@@ -62,12 +62,8 @@ def _session(subfolder: str | None = None) -> Iterator[Settings]:
     except typer.Exit:
         raise
     except ValidationError as error:
-        for fault in error.errors():
-            name = "_".join(str(part) for part in fault["loc"]).upper()
-            typer.echo(
-                f"Error: setting TOOLATLAS_{name}: {fault['msg']}, got {fault.get('input')!r}.",
-                err=True,
-            )
+        for sentence in faults(error):
+            typer.echo(f"Error: {sentence}", err=True)
         raise typer.Exit(2) from error
     except WrongUsage as error:
         _fail(str(error), error, code=2)
@@ -139,8 +135,12 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 @app.command()
 def demo(as_json: AsJson = False) -> None:
     """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
-    os.environ.setdefault("TOOLATLAS_TRAIN_LLM_READOUT", "never")  # it takes minutes without a GPU
-    os.environ["TOOLATLAS_TRAIN_POOL"] = ""  # its home has no workers
+    # A world of its own: no server, store, worker or suite of the real home, and done in minutes.
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        os.environ.pop(name, None)
+    for name in ("MLFLOW_URI", "TRAIN_POOL", "PRIMARY_SUITE"):
+        os.environ[f"TOOLATLAS_{name}"] = ""
+    os.environ.setdefault("TOOLATLAS_TRAIN_LLM_READOUT", "never")
     with _flows(subfolder="demo") as home:
         from flows.demo import run_demo
 

@@ -7,7 +7,7 @@ from prefect import flow
 
 from tasks import steps
 from tasks.events import announce, note_process
-from tasks.settings import read_settings
+from tasks.settings import run_settings
 from tasks.watching import dated
 
 log = logging.getLogger("toolatlas")
@@ -22,7 +22,7 @@ def ingest_trajectories(
     paths: list[str] | None = None, source: str | None = None
 ) -> dict[str, Any] | None:
     """Ingest the paths given, or those of the setting ``ingest_paths``; None without any."""
-    settings = read_settings()
+    settings = run_settings()
     paths = paths or list(settings.ingest_paths)
     if not paths:
         log.info("nothing to ingest: the setting ingest_paths is empty")

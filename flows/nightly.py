@@ -11,7 +11,7 @@ from prefect import flow
 from tasks import steps
 from tasks.events import note_process
 from tasks.locks import alone
-from tasks.settings import read_settings
+from tasks.settings import run_settings
 from tasks.training import TrainMode
 from tasks.watching import dated, tell_failure
 
@@ -20,6 +20,7 @@ from tasks.watching import dated, tell_failure
     name="nightly",
     flow_run_name=dated("nightly"),
     on_failure=[tell_failure],
+    on_crashed=[tell_failure],
     on_running=[note_process],
 )
 def nightly(
@@ -34,12 +35,12 @@ def nightly(
         ingest_paths: What to ingest first; default: the setting ``ingest_paths``.
         refresh_suites: Make new versions of suites that have new held-out rows.
     """
-    with alone(read_settings(), "nightly"):
+    with alone(run_settings(), "nightly"):
         return _line(train, ingest_paths, refresh_suites)
 
 
 def _line(train: TrainMode, ingest_paths: list[str] | None, refresh_suites: bool) -> dict[str, Any]:
-    settings = read_settings()
+    settings = run_settings()
     paths = ingest_paths or list(settings.ingest_paths)
     ingested = steps.ingest(settings, paths) if paths else None
     graph = steps.build_graph(settings)

@@ -5,9 +5,10 @@ from typing import Any
 from prefect import flow
 
 from tasks import steps
+from tasks.errors import WrongUsage
 from tasks.events import announce, note_process
 from tasks.promotion import promote_version
-from tasks.settings import read_settings
+from tasks.settings import run_settings
 from tasks.watching import dated
 
 
@@ -19,7 +20,9 @@ def promote_planner(version: str | None = None, force: bool = False) -> dict[str
         version: What to promote; default: the challenger.
         force: Promote that version whatever the gate says.
     """
-    settings = read_settings()
+    settings = run_settings()
+    if force and not version:
+        raise WrongUsage("expected a version to promote by force, got none; name one.")
     if version:
         result = promote_version(settings, version, force=force)
     else:

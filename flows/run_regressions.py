@@ -6,14 +6,14 @@ from prefect import flow
 
 from tasks import steps
 from tasks.events import announce, note_process
-from tasks.settings import read_settings
+from tasks.settings import run_settings
 from tasks.watching import dated
 
 
 @flow(name="run_regressions", flow_run_name=dated("run_regressions"), on_running=[note_process])
 def run_regressions() -> dict[str, Any]:
     """Measure champion, challenger and baselines on every suite and decide."""
-    settings = read_settings()
+    settings = run_settings()
     steps.freeze_suites(settings)
     report = steps.run_regressions(settings)
     if report["new"]:

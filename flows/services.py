@@ -4,10 +4,13 @@ import json
 import logging
 import sys
 
+import httpx
+from pydantic import ValidationError
+
 from tasks.errors import TaskError
 from tasks.processes import read_services
 from tasks.services import down, running, up
-from tasks.settings import Settings, prepare_environment, read_settings
+from tasks.settings import Settings, faults, prepare_environment, read_settings
 
 
 def main(arguments: list[str]) -> int:
@@ -20,7 +23,10 @@ def main(arguments: list[str]) -> int:
     try:
         settings = read_settings()
         _run(settings, arguments[0])
-    except (TaskError, ValueError, RuntimeError, OSError) as error:
+    except ValidationError as error:
+        sys.stderr.write("".join(f"Error: {sentence}\n" for sentence in faults(error)))
+        return 2
+    except (TaskError, ValueError, RuntimeError, OSError, httpx.HTTPError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return 1
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from prefect import flow
 
 from tasks import steps
 from tasks.events import announce, note_process
-from tasks.settings import read_settings
+from tasks.settings import run_settings
 from tasks.watching import dated
 
 log = logging.getLogger("toolatlas")
@@ -16,7 +16,7 @@ log = logging.getLogger("toolatlas")
 @flow(name="sync_catalogue", flow_run_name=dated("sync_catalogue"), on_running=[note_process])
 def sync_catalogue(path: str | None = None, source: str | None = None) -> dict[str, Any]:
     """Sync the catalogue given, or those of the setting ``catalogue_paths``; changes by path."""
-    settings = read_settings()
+    settings = run_settings()
     paths = [path] if path else list(settings.catalogue_paths)
     if not paths:
         log.info("no catalogue to follow: the setting catalogue_paths is empty")

@@ -15,6 +15,7 @@ from models.text import SentenceEmbedder
 from models.types import Example, Planner
 from tasks.embedding import shared_embedder
 from tasks.graphs import find, learning_data, load_graph, load_suites
+from tasks.locks import alone
 from tasks.planning import get_planner, load_llm_version, load_version, make_baselines
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version
@@ -61,6 +62,11 @@ def evaluate_one(
 
 def notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | None]:
     """The registry's aliases; a change that somebody else made is written into the history."""
+    with alone(settings, "aliases"):
+        return _notice_aliases(settings, registry)
+
+
+def _notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | None]:
     aliases = registry.aliases()
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         changed = [
@@ -99,6 +105,14 @@ def regress(
     Raises:
         NotEnoughData: There is no suite yet.
     """
+    with alone(settings, "regress"):
+        return _regress(settings, challenger, progress)
+
+
+def _regress(
+    settings: Settings, challenger: str | None, progress: RegressionProgress | None
+) -> dict[str, Any]:
+    """The comparison, one at a time in a home."""
     registry = Registry(settings)
     aliases = notice_aliases(settings, registry)
     challenger = challenger or aliases["challenger"]

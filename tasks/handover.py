@@ -12,8 +12,10 @@ from prefect.states import Cancelling
 
 from tasks import orchestration
 from tasks.errors import ServiceError
+from tasks.graphs import learning_data
 from tasks.registry import Registry
 from tasks.settings import Settings
+from tasks.training import fingerprint
 
 log = logging.getLogger("toolatlas")
 
@@ -29,7 +31,6 @@ def train_on_pool(settings: Settings, mode: str) -> dict[str, Any]:
     pool = str(settings.train_pool)
     _require_worker(pool)
     registry = Registry(settings)
-    before = registry.latest()
     started = time.monotonic()
     log.info("training is handed to the work pool %s", pool)
     wait_s = settings.train_timeout_s
@@ -38,14 +39,13 @@ def train_on_pool(settings: Settings, mode: str) -> dict[str, Any]:
         run_deployment(DEPLOYMENT, parameters={"mode": mode}, timeout=wait_s, poll_interval=2),
     )
     _require_success(run, pool, wait_s)
-    latest = registry.latest()
-    trained = latest is not None and (before is None or latest.version != before.version)
-    told = f"trained on the work pool {pool}" if trained else "the state is trained already"
+    made = registry.made_by(str(run.id))
+    told = f"trained on the work pool {pool}" if made else "the state is trained already"
     return {
-        "trained": trained,
+        "trained": made is not None,
         "train_reason": f"{told} (flow run {run.name})",
-        "version": str(latest.version) if latest else None,
-        "train_seconds": round(time.monotonic() - started, 1) if trained else 0.0,
+        "version": made or registry.trained(fingerprint(settings, learning_data(settings))),
+        "train_seconds": round(time.monotonic() - started, 1) if made else 0.0,
     }
 
 

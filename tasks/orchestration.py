@@ -94,7 +94,7 @@ def deploy(
         "TOOLATLAS_TRAIN_POOL": settings.train_pool or "toolatlas",
     }
     told = [text, *(f"{k}={v}" for k, v in sorted(filled.items())), environment["TOOLATLAS_ROOT"],
-            environment["MLFLOW_TRACKING_URI"]]  # fmt: skip
+            environment["TOOLATLAS_HOME"], environment["MLFLOW_TRACKING_URI"]]  # fmt: skip
     digest = hashlib.sha256("\0".join(told).encode()).hexdigest()
     mark = settings.home / "prefect" / "applied"
     names = {entry["name"] for entry in yaml.safe_load(text)["deployments"]}
@@ -163,8 +163,9 @@ def close_zombies(client: SyncPrefectClient) -> list[str]:
 
 def _is_lost(client: SyncPrefectClient, run: FlowRun) -> bool:
     pid = (run.infrastructure_pid or "").rpartition(":")[2]
-    began = run.start_time or (run.state.timestamp if run.state else None)
-    if pid.isdigit() and began:
+    # A run that is tried again keeps its first start and, until it runs, its first process id.
+    began = run.state.timestamp if run.state else run.start_time
+    if pid.isdigit() and began and run.state_type != StateType.PENDING:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(int(pid))
             # One that was born after the run began only has the same number.

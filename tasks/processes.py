@@ -120,6 +120,18 @@ def holder_of(port: int) -> str | None:
     return "another process"
 
 
+def listens(service: Service) -> bool:
+    """Whether it is this service, or a process of its, that listens on its port."""
+    with contextlib.suppress(psutil.Error):
+        own = psutil.Process(service.pid)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == service.port
+            for process in [own, *own.children(recursive=True)]
+            for connection in process.net_connections(kind="tcp")
+        )
+    return False
+
+
 def start(
     name: str,
     home: Path,

@@ -7,6 +7,7 @@ from models.errors import ModelError
 from tasks.embedding import shared_embedder
 from tasks.evaluation import notice_aliases, regress
 from tasks.graphs import find, load_graph
+from tasks.locks import alone
 from tasks.planning import load_version
 from tasks.registry import Registry
 from tasks.settings import Settings
@@ -25,6 +26,14 @@ def promote(settings: Settings, report: dict[str, Any]) -> dict[str, Any]:
     registry = Registry(settings)
     champion = registry.aliases()["champion"]
     number = report["challenger"]
+    if report["new"] and champion != report["champion"]:
+        log.warning(
+            "not promoted: report %s compares with champion %s, by now it is %s",
+            report["id"],
+            report["champion"],
+            champion,
+        )
+        return {"promoted": False, "champion": champion, "previous": champion}
     if report["decision"] != "promote" or number is None or number == champion:
         return {"promoted": False, "champion": champion, "previous": champion}
     return _move(
@@ -65,9 +74,10 @@ def demote(settings: Settings) -> dict[str, Any]:
     if champion is None:
         return {"champion": None, "previous": None}
     if previous is None:
-        registry.drop_alias("champion")
-        registry.note_champion(None, "by demote")
-        _note(settings, "champion", None, "demote", "no champion before it")
+        with alone(settings, "aliases"):
+            registry.drop_alias("champion")
+            registry.note_champion(None, "by demote")
+            _note(settings, "champion", None, "demote", "no champion before it")
         return {"champion": None, "previous": champion}
     result = _move(settings, registry, previous, by="demote", reason=f"instead of {champion}")
     return {"champion": result["champion"], "previous": champion}
@@ -81,12 +91,13 @@ def _move(
     planner = load_version(registry, number, shared_embedder(settings), graph)
     if not planner.plan(["Plan anything."])[0]:
         raise ModelError(f"expected version {number} to make a plan before promotion, got none.")
-    registry.set_alias("champion", number)
-    registry.note_champion(number, f"by {by}")
-    _note(settings, "champion", number, by, reason)
-    if aliases["challenger"] == number:
-        registry.drop_alias("challenger")
-        _note(settings, "challenger", None, by, "it became champion")
+    with alone(settings, "aliases"):
+        registry.set_alias("champion", number)
+        registry.note_champion(number, f"by {by}")
+        _note(settings, "champion", number, by, reason)
+        if aliases["challenger"] == number:
+            registry.drop_alias("challenger")
+            _note(settings, "challenger", None, by, "it became champion")
     log.info("champion is now version %s (before: %s)", number, aliases["champion"])
     return {"promoted": True, "champion": number, "previous": aliases["champion"]}
 

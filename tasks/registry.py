@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import mlflow
 import pandas as pd
@@ -134,6 +135,13 @@ class Registry:
     def trained(self, fingerprint: str) -> str | None:
         """The version that came of the training with this fingerprint."""
         return self._tagged("fingerprint", fingerprint)
+
+    def made_by(self, flow_run_id: str) -> str | None:
+        """The version that a Prefect run registered."""
+        wanted = f"tags.`prefect.flow_run_id` = '{UUID(flow_run_id)}'"
+        runs = {run.info.run_id for run in self._client.search_runs([self.experiment_id], wanted)}
+        found = [str(v.version) for v in self._versions() if v.run_id in runs]
+        return max(found, key=int, default=None)
 
     def trained_graph(self, fingerprint: str) -> str | None:
         """A version whose graph readout came of the training with this fingerprint."""

@@ -4,6 +4,7 @@ Everything listens on loopback only. What runs is written to ``services.json``; 
 known by id and start time, so that a stranger with a reused id is never ended.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -19,13 +20,14 @@ from tasks.processes import (
     HOST,
     Service,
     holder_of,
+    listens,
     read_services,
     start,
     stop,
     write_services,
 )
 from tasks.progress import Progress
-from tasks.settings import PROJECT_ROOT, Settings
+from tasks.settings import PROJECT_ROOT, Settings, loopback_without_proxy
 
 POOL = "toolatlas"
 GPU_POOL = "gpu"
@@ -116,6 +118,21 @@ def _start_servers(
             f"expected two ports, got {settings.prefect_port} for both servers: "
             "set TOOLATLAS_PREFECT_PORT or TOOLATLAS_MLFLOW_PORT to another one."
         )
+    with contextlib.ExitStack() as first:
+        # Commands of this home make the same tables on their first use.
+        for name in missing:
+            first.enter_context(FileLock(settings.home / f"{name}.lock"))
+        _start_missing(settings, services, started, missing, ports)
+        _await_health({name: services[name] for name in missing}, tell)
+
+
+def _start_missing(
+    settings: Settings,
+    services: dict[str, Service],
+    started: list[str],
+    missing: list[str],
+    ports: Mapping[str, int],
+) -> None:
     for name in missing:
         services[name] = start(
             name,
@@ -128,7 +145,6 @@ def _start_servers(
         )
         started.append(name)
         write_services(settings.home, services)
-    _await_health({name: services[name] for name in missing}, tell)
 
 
 def _require_free(name: str, port: int) -> None:
@@ -158,7 +174,7 @@ def _await_health(services: Mapping[str, Service], tell: Tell) -> None:
             for name, service in list(waiting.items()):
                 if not service.alive:
                     raise _ended(f"the {name} server", service)
-                if _is_healthy(f"{service.address}{_HEALTH[name]}"):
+                if _is_healthy(f"{service.address}{_HEALTH[name]}") and listens(service):
                     tell(f"{name} answers after {waited:.0f} s")
                     del waiting[name]
                 elif waited > _START_S:
@@ -267,6 +283,7 @@ def environment(settings: Settings, prefect: str) -> dict[str, str]:
     mlflow = settings.mlflow_uri if _is_remote(settings) else _address(_mlflow_port(settings))
     return {
         **os.environ,
+        **loopback_without_proxy(),
         "TOOLATLAS_HOME": str(home),
         "TOOLATLAS_ROOT": str(PROJECT_ROOT),
         "PREFECT_HOME": str(home / "prefect"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -101,12 +101,25 @@ class Settings(BaseSettings):
     @field_validator("home")
     @classmethod
     def _absolute(cls, home: Path) -> Path:
-        return home.expanduser().resolve()
+        home = home.expanduser().resolve()
+        if "?" in str(home) or "%" in str(home):
+            raise ValueError("expected a folder without ? and %, which addresses of databases take")
+        return home
 
-    @field_validator("train_pool")
+    @field_validator("train_pool", "mlflow_uri", "primary_suite")
     @classmethod
-    def _none_if_empty(cls, pool: str | None) -> str | None:
-        return pool or None
+    def _none_if_empty(cls, value: str | None) -> str | None:
+        return value or None
+
+    @field_validator("mlflow_uri")
+    @classmethod
+    def _no_password(cls, uri: str | None) -> str | None:
+        if uri and uri.startswith("http") and "@" in uri.split("/")[2]:
+            raise ValueError(
+                "expected no name or password in the address, since pages show it; set "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            )
+        return uri
 
     @field_validator("time_zone")
     @classmethod
@@ -149,7 +162,13 @@ class Settings(BaseSettings):
 
     @cached_property
     def tracking_uri(self) -> str:
-        """Where MLflow logs: what the environment says, the server of ``make up``, the store."""
+        """Where MLflow logs.
+
+        The server that the setting names, what the environment says, the server of ``make up``, or
+        the store, in this order.
+        """
+        if self.mlflow_uri is not None and self.mlflow_uri.startswith("http"):
+            return self.mlflow_uri
         if self.mlflow_uri is None and "MLFLOW_TRACKING_URI" in os.environ:
             return os.environ["MLFLOW_TRACKING_URI"]
         return running_address(self.home, "mlflow") or self.store_uri
@@ -171,6 +190,28 @@ class Settings(BaseSettings):
         return Settings(**{**self.model_dump(), "home": home})
 
 
+RUN_WAIT_S = 600.0
+"""Seconds that a flow run waits for the warehouse at least: a delivery may hold it for minutes."""
+
+
+def faults(error: ValidationError) -> list[str]:
+    """What is wrong with the settings, in sentences; values of unknown names may be secrets."""
+    sentences = []
+    for fault in error.errors():
+        name = "_".join(str(part) for part in fault["loc"]).upper()
+        unknown = fault["type"] == "extra_forbidden" or "password" in fault["msg"]
+        got = "" if unknown else f", got {fault.get('input')!r}"
+        sentences.append(f"setting TOOLATLAS_{name}: {fault['msg']}{got}.")
+    return sentences
+
+
+def run_settings() -> Settings:
+    """The settings of a flow run, which has time to wait for the warehouse."""
+    settings = read_settings()
+    wait_s = max(settings.lock_wait_s, RUN_WAIT_S)
+    return settings.model_copy(update={"lock_wait_s": wait_s})
+
+
 def read_settings() -> Settings:
     """The settings as they are now.
 
@@ -187,6 +228,15 @@ def read_settings() -> Settings:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"expected a setting, got {name} in the environment{hint}")
     return Settings()
+
+
+def loopback_without_proxy() -> dict[str, str]:
+    """What keeps HTTP clients from asking a proxy for the servers of this machine."""
+    names = {}
+    for name in ("NO_PROXY", "no_proxy"):
+        known = [part for part in os.environ.get(name, "").split(",") if part]
+        names[name] = ",".join(dict.fromkeys([*known, "127.0.0.1", "localhost"]))
+    return names
 
 
 def prepare_environment(settings: Settings) -> None:
@@ -217,6 +267,7 @@ def prepare_environment(settings: Settings) -> None:
         "TOKENIZERS_PARALLELISM": "false",
     }.items():
         os.environ.setdefault(name, value)
+    os.environ.update(loopback_without_proxy())
 
 
 @lru_cache(maxsize=1)

@@ -27,8 +27,11 @@ def status(settings: Settings) -> dict[str, Any]:
         tools = con.execute(
             "select count(*) from (select distinct namespace, name from tool_version)"
         ).fetchall()[0][0]
-    own = f"sqlite:///{settings.home / 'mlflow.db'}"
-    trained = (settings.home / "mlflow.db").exists() or settings.tracking_uri != own
+    trained = (
+        settings.mlflow_uri is not None
+        or settings.tracking_uri != settings.store_uri
+        or (settings.home / "mlflow.db").exists()
+    )
     aliases = Registry(settings).aliases() if trained else {"champion": None, "challenger": None}
     return {
         "home": str(settings.home),

@@ -54,7 +54,7 @@ def _promote_name(parameters: dict[str, Any]) -> str:
 @task(name="ingest", task_run_name=_ingest_name)  # type: ignore[arg-type]
 def ingest(settings: Settings, paths: list[str], source: str | None = None) -> dict[str, Any]:
     """Store what the paths hold; counts per file and in total."""
-    with Progress("ingest") as progress:
+    with alone(settings, "ingest"), Progress("ingest") as progress:
         result = ingesting.ingest(settings, paths, source=source, progress=progress.records)
     watching.publish("ingest", lambda: artifacts.ingest(result))
     return result
@@ -122,7 +122,7 @@ def run_regressions(settings: Settings) -> dict[str, Any]:
     """Champion, challenger and baselines on every suite, and the decision."""
     watching.name_graph(lambda: graphs.find(settings).version)
     bar = watching.Bar("regression-progress")
-    with alone(settings, "regress"), Progress("regress", bar) as progress:
+    with Progress("regress", bar) as progress:
         report = evaluation.regress(settings, progress=progress.say)
     when = "decision" if report["new"] else "nothing changed since the last decision,"
     log.info("%s %s: %s", when, report["decision"], report["reasons"][0])

@@ -25,6 +25,7 @@ from models.types import Embedder, Example, ToolGraph
 from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
 from tasks.llm import llm_configuration, llm_dtype, shared_llm, wants_llm_readout
+from tasks.locks import alone
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version, resolve_device
 from tasks.watching import run_tags
@@ -132,9 +133,10 @@ def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> 
 
 
 def _make_challenger(settings: Settings, registry: Registry, number: str, reason: str) -> None:
-    registry.set_alias("challenger", number)
-    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        note_alias(con, "challenger", number, "train", reason)
+    with alone(settings, "aliases"):
+        registry.set_alias("challenger", number)
+        with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+            note_alias(con, "challenger", number, "train", reason)
 
 
 def _reason(registry: Registry, data: LearningData, known: str | None, mode: TrainMode) -> str:
@@ -206,118 +208,125 @@ def _train(
     work = settings.training / key
     request_x = embed([example.request for example in examples])
     graph_key = fingerprint(settings, data, llm=False)
-    readout, summary = None, {}
-    left_out: dict[str, str] = {}
+    training = _Training(settings, registry, run_id, graph, examples, request_x, work, progress)
     with registry.failing(run_id):
         done = registry.trained_graph(graph_key) if with_llm and mode != "always" else None
-        if done:
-            log.info("the graph readout is that of version %s", done)
-            planner = load_planner(registry.planner_folder(done), embed)
-            model, config = planner.model, planner.model.config
-        else:
-            result = train_gtool(
-                graph,
-                embed(graph.texts),
-                examples,
-                request_x,
-                config,
-                seed=settings.seed,
-                device=device,
-                on_epoch=_telling(
-                    registry,
-                    run_id,
-                    progress,
-                    "epoch {} of " + str(config.epochs),
-                    lambda epoch: (epoch + 1) / config.epochs * (GRAPH_SHARE if with_llm else 1),
-                ),
-                resume_dir=work / "resume",
-                code_version=code_version(),
-            )
-            model, config = result.model, result.config
-            summary["best_epoch"] = float(result.best_epoch)
-        if with_llm:
-            try:
-                readout = _train_llm(
-                    settings, model, graph, examples, request_x, work, registry, run_id, progress
-                )
-            except ModelError as error:
-                if settings.train_llm_readout == "always":
-                    raise
-                log.warning("gtool-llm is left out of this version: %s", error)
-                left_out["llm_left_out"] = str(error)[:500]
-    weights = weights_hash(model.state_dict())
-    folder = work / "planner"
-    _save(folder, model, config, graph, embed, settings, readout)
-    seconds = time.monotonic() - started
-    registry.log_summary(
-        run_id,
-        {
-            **summary,
-            "train_seconds": seconds,
-            **{f"leak/{name}": share for name, share in leaks.items()},
-        },
-        weights_hash=weights,
-    )
-    number = registry.register(
-        run_id,
-        folder,
-        tags={
-            "graph_version": data.graph.version,
-            "planner": "gtool-graph" if readout is None else "gtool-graph, gtool-llm",
-            "learning_graph": data.graph.learning_id,
-            "examples": data.graph.examples_id,
-            "code_version": code_version(),
-            "weights_hash": weights,
-            **({} if readout is None else {"llm": f"{readout.llm.name} {readout.llm.digest}"}),
-            **left_out,
-            "fingerprint": key,
-            "graph_fingerprint": graph_key,
-        },
-    )
+        model = training.taken_over(done) if done else training.graph_readout(config, with_llm)
+        readout, tags = training.llm_readout(model) if with_llm else (None, {})
+        weights = weights_hash(model.state_dict())
+        folder = work / "planner"
+        _save(folder, model, model.config, graph, embed, settings, readout)
+        seconds = time.monotonic() - started
+        registry.log_summary(
+            run_id,
+            {"train_seconds": seconds, **{f"leak/{name}": share for name, share in leaks.items()}},
+            weights_hash=weights,
+        )
+        number = registry.register(
+            run_id,
+            folder,
+            tags={
+                "graph_version": data.graph.version,
+                "planner": "gtool-graph" if readout is None else "gtool-graph, gtool-llm",
+                "learning_graph": data.graph.learning_id,
+                "examples": data.graph.examples_id,
+                "code_version": code_version(),
+                "weights_hash": weights,
+                **tags,
+                "fingerprint": key,
+                "graph_fingerprint": graph_key,
+            },
+        )
     _make_challenger(settings, registry, number, reason)
     shutil.rmtree(work, ignore_errors=True)
     log.info("registered version %s after %.0f s", number, seconds)
     return TrainOutcome(True, reason, number, seconds)
 
 
-def _train_llm(
-    settings: Settings,
-    model: GTool,
-    graph: ToolGraph,
-    examples: list[Example],
-    request_x: Tensor,
-    work: Path,
-    registry: Registry,
-    run_id: str,
-    progress: TrainProgress | None,
-) -> Readout:
-    """The LLM readout on top of a trained graph readout; steps go to the same MLflow run."""
-    llm = shared_llm(settings, resolve_device(settings.device))
-    config = llm_configuration(settings)
-    steps = config.align_steps + config.plan_steps
-    tell = _telling(
-        registry,
-        run_id,
-        progress,
-        "LLM readout, step {} of " + str(steps),
-        lambda step: GRAPH_SHARE + (1 - GRAPH_SHARE) * (step + 1) / steps,
-    )
-    result = train_llm_readout(
-        llm,
-        model.cpu(),
-        graph,
-        shared_embedder(settings)(graph.texts),
-        examples,
-        request_x,
-        config,
-        seed=settings.seed,
-        on_step=lambda step, metrics: tell(
-            step - 1, {f"llm/{name}": value for name, value in metrics.items()}
-        ),
-        resume_dir=work / "resume-llm",
-        code_version=code_version(),
-    )
-    return Readout(result.config, result.tokens, llm)
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """The two stages of a training, logged to one MLflow run."""
+
+    settings: Settings
+    registry: Registry
+    run_id: str
+    graph: ToolGraph
+    examples: list[Example]
+    request_x: Tensor
+    work: Path
+    progress: TrainProgress | None
+
+    def taken_over(self, number: str) -> GTool:
+        """The graph readout of a version that was trained on the same state."""
+        log.info("the graph readout is that of version %s", number)
+        folder = self.registry.planner_folder(number)
+        return load_planner(folder, shared_embedder(self.settings)).model
+
+    def graph_readout(self, config: GToolConfig, goes_on: bool) -> GTool:
+        """GTool's graph readout, trained; its configuration is in the model."""
+        whole = GRAPH_SHARE if goes_on else 1.0
+        result = train_gtool(
+            self.graph,
+            shared_embedder(self.settings)(self.graph.texts),
+            self.examples,
+            self.request_x,
+            config,
+            seed=self.settings.seed,
+            device=resolve_device(self.settings.device),
+            on_epoch=lambda epoch, metrics: self._tell(
+                f"epoch {epoch + 1} of {config.epochs}",
+                epoch,
+                (epoch + 1) / config.epochs * whole,
+                metrics,
+            ),
+            resume_dir=self.work / "resume",
+            code_version=code_version(),
+        )
+        self.registry.log_summary(self.run_id, {"best_epoch": float(result.best_epoch)})
+        return result.model
+
+    def llm_readout(self, model: GTool) -> tuple[Readout | None, dict[str, str]]:
+        """The LLM readout on top of it, and what the version is tagged with.
+
+        Where nobody asked for it by name, an LLM that does not serve costs the version its LLM
+        readout and no more.
+        """
+        settings = self.settings
+        config = llm_configuration(settings)
+        steps = config.align_steps + config.plan_steps
+        try:
+            llm = shared_llm(settings, resolve_device(settings.device))
+            result = train_llm_readout(
+                llm,
+                model.cpu(),
+                self.graph,
+                shared_embedder(settings)(self.graph.texts),
+                self.examples,
+                self.request_x,
+                config,
+                seed=settings.seed,
+                on_step=lambda step, metrics: self._tell(
+                    f"LLM readout, step {step} of {steps}",
+                    step,
+                    GRAPH_SHARE + (1 - GRAPH_SHARE) * step / steps,
+                    {f"llm/{name}": value for name, value in metrics.items()},
+                ),
+                resume_dir=self.work / "resume-llm",
+                code_version=code_version(),
+            )
+        except ModelError as error:
+            if settings.train_llm_readout == "always":
+                raise
+            log.warning("gtool-llm is left out of this version: %s", error)
+            return None, {"llm_left_out": str(error)[:500]}
+        return Readout(result.config, result.tokens, llm), {"llm": f"{llm.name} {llm.digest}"}
+
+    def _tell(self, where: str, step: int, share: float, metrics: dict[str, float]) -> None:
+        """MLflow and whoever watches hear of a step."""
+        self.registry.log_epoch(self.run_id, step, metrics)
+        if self.progress:
+            shown = ", ".join(f"{name} {value:.3f}" for name, value in sorted(metrics.items()))
+            self.progress(f"{where}, {shown}", share)
 
 
 def _save(
@@ -340,21 +349,3 @@ def _save(
         extra={"text_encoder": settings.text_encoder, "code_version": code_version()},
         readout=readout,
     )
-
-
-def _telling(
-    registry: Registry,
-    run_id: str,
-    progress: TrainProgress | None,
-    text: str,
-    share: Callable[[int], float],
-) -> Callable[[int, dict[str, float]], None]:
-    """What a training calls after a step (counted from 0): MLflow and the watcher hear of it."""
-
-    def told(step: int, metrics: dict[str, float]) -> None:
-        registry.log_epoch(run_id, step, metrics)
-        if progress:
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in sorted(metrics.items()))
-            progress(f"{text.format(step + 1)}, {shown}", share(step))
-
-    return told
