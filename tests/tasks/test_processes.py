@@ -14,6 +14,7 @@ from tasks.processes import (
     answers,
     holder_of,
     is_same,
+    listens,
     read_services,
     running_address,
     services_file,
@@ -126,3 +127,14 @@ def test_the_holder_of_a_port_is_named():
         assert answers(port)
         assert f"process {os.getpid()} (" in holder_of(port)
     assert holder_of(port) is None
+
+
+def test_only_the_owner_of_a_port_counts_as_the_service():
+    born = psutil.Process().create_time()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert listens(Service(os.getpid(), born, "log", None, port))
+        assert not listens(Service(os.getppid(), born, "log", None, port + 1))
+    assert not listens(Service(os.getpid(), born, "log", None, port))

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
 
@@ -142,3 +143,11 @@ def test_a_resumed_run_names_the_run_that_resumed_it(registry):
     registry.open_run("f", "again", {}, {"prefect.flow_run_name": "tuesday"})
     tags = registry._client.get_run(run_id).data.tags
     assert tags["prefect.flow_run_name"] == "tuesday"
+
+
+def test_the_version_of_a_prefect_run_is_found(registry):
+    mine, other = str(uuid4()), str(uuid4())
+    run_id = registry.open_run("f", "run", {}, {"prefect.flow_run_id": mine})
+    version = registry._client.create_model_version(MODEL, "file:///nowhere", run_id).version
+    assert registry.made_by(mine) == str(version)
+    assert registry.made_by(other) is None

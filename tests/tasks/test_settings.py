@@ -6,7 +6,14 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from tasks.settings import code_version, prepare_environment, read_settings
+from tasks.settings import (
+    code_version,
+    faults,
+    loopback_without_proxy,
+    prepare_environment,
+    read_settings,
+    run_settings,
+)
 
 
 def test_settings_come_from_the_environment_and_paths_are_absolute(home, monkeypatch, tmp_path):
@@ -89,3 +96,44 @@ def test_running_servers_are_used_and_what_the_environment_names_stays(home, mon
 def test_the_code_version_is_stable_within_a_process():
     assert code_version() == code_version()
     assert "+" in code_version()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("HOME", "/tmp/what?/x", "expected a folder without"),
+        ("HOME", "/tmp/a%20b", "expected a folder without"),
+        ("MLFLOW_URI", "https://user:secret@host/x", "expected no name or password"),
+        ("TIME_ZONE", "Mars/Olympus", "expected an IANA time zone"),
+    ],
+)
+def test_settings_that_would_go_wrong_later_are_refused_now(home, monkeypatch, name, value, told):
+    monkeypatch.setenv(f"TOOLATLAS_{name}", value)
+    with pytest.raises(ValidationError, match=told) as caught:
+        read_settings()
+    (sentence,) = faults(caught.value)
+    assert sentence.startswith(f"setting TOOLATLAS_{name}: ")
+    assert "secret" not in sentence
+
+
+def test_an_empty_text_unsets_a_setting(home, monkeypatch):
+    for name in ("MLFLOW_URI", "TRAIN_POOL", "PRIMARY_SUITE"):
+        monkeypatch.setenv(f"TOOLATLAS_{name}", "")
+    settings = read_settings()
+    assert settings.mlflow_uri is settings.train_pool is settings.primary_suite is None
+
+
+def test_a_run_has_more_patience_than_a_command(home, monkeypatch):
+    assert run_settings().lock_wait_s == 600
+    assert read_settings().lock_wait_s == 30
+    monkeypatch.setenv("TOOLATLAS_LOCK_WAIT_S", "900")
+    assert run_settings().lock_wait_s == 900
+
+
+def test_no_proxy_stands_between_this_machine_and_itself(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "intranet,localhost")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert loopback_without_proxy() == {
+        "NO_PROXY": "intranet,localhost,127.0.0.1",
+        "no_proxy": "127.0.0.1,localhost",
+    }
