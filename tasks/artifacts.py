@@ -389,7 +389,7 @@ def verdict(report: Mapping[str, Any]) -> str:
 def decision(report: Mapping[str, Any], promotion: Mapping[str, Any]) -> Page:
     """The decision, and who is champion and who was."""
     text = paragraphs(
-        champion(promotion),
+        champion(report, promotion),
         verdict(report),
         f"Report `{escape(report['id'])}` on graph {short(report['graph_version'])}; "
         f"challenger: {_version(report['challenger'])}, champion it was compared with: "
@@ -399,16 +399,27 @@ def decision(report: Mapping[str, Any], promotion: Mapping[str, Any]) -> Page:
     return Page(f"{word}; champion: {_version(promotion['champion'])}", text)
 
 
-def champion(promotion: Mapping[str, Any]) -> str:
+def champion(report: Mapping[str, Any], promotion: Mapping[str, Any]) -> str:
     """Who is champion now, and who was."""
     if promotion["promoted"]:
         return (
             f"**{_version(promotion['champion']).capitalize()} is champion now** "
             f"(before: {_version(promotion['previous'])})."
         )
-    if promotion["champion"] is None:
+    if promotion["champion"] is None and "champion" not in report.get("moved_by_hand", {}):
         return "**There is no champion yet.**"
-    return f"**{_version(promotion['champion']).capitalize()} stays champion.**"
+    stays = _stays(report, promotion)
+    return f"**{stays[0].upper()}{stays[1:]}.**"
+
+
+def _stays(report: Mapping[str, Any], promotion: Mapping[str, Any]) -> str:
+    """That the champion stays, or that somebody moved the alias in MLflow."""
+    now, moved = promotion["champion"], report.get("moved_by_hand", {})
+    if "champion" in moved:
+        before = f"before: {_version(moved['champion'])}"
+        gone = "the champion was taken away"
+        return f"{f'{_version(now)} is champion' if now else gone}, by hand in MLflow ({before})"
+    return f"{_version(now)} stays champion" if now else "there is still no champion"
 
 
 def _version(number: str | None) -> str:
@@ -422,6 +433,8 @@ def brief(result: Mapping[str, Any]) -> str:
     """The night in a few words: a list of artifacts shows about forty letters."""
     now = result["promotion"]["champion"]
     stays = f"{_version(now)} stays champion" if now else "no champion yet"
+    if "champion" in result["report"].get("moved_by_hand", {}):
+        return f"{_version(now).capitalize() if now else 'No'} champion by hand, see inside"
     if result["promotion"]["promoted"]:
         return f"{_version(now).capitalize()} is champion now"
     if result["trained"]:
@@ -438,7 +451,7 @@ def headline(result: Mapping[str, Any]) -> str:
     """The night in one sentence."""
     promotion, number = result["promotion"], result["version"]
     now = promotion["champion"]
-    stays = f"{_version(now)} stays champion" if now else "there is still no champion"
+    stays = _stays(result["report"], promotion)
     if promotion["promoted"] and result["trained"]:
         place = promotion["previous"]
         instead = f" in place of version {escape(place)}" if place else ", the first one"
@@ -485,7 +498,7 @@ def night(result: Mapping[str, Any], title: str, pages: Mapping[str, str | None]
             suite(report, name),
             _others(report),
         ),
-        paragraphs("## What was decided", champion(promotion), verdict(report)),
+        paragraphs("## What was decided", champion(report, promotion), verdict(report)),
         paragraphs(
             "## More",
             f"The other artifacts of this run say more: {'`ingest` (files), ' * bool(came)}`graph` "

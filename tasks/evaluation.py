@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from duckdb import DuckDBPyConnection
 
@@ -21,7 +21,7 @@ from tasks.registry import Registry
 from tasks.settings import Settings, code_version
 from warehouse.connection import open_warehouse
 from warehouse.identity import digest
-from warehouse.reports import last_report, note_alias, read_report, store_report
+from warehouse.reports import alias_history, last_report, note_alias, read_report, store_report
 from warehouse.suites import Suite
 
 log = logging.getLogger("toolatlas")
@@ -60,31 +60,37 @@ def evaluate_one(
     }
 
 
-def notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | None]:
+class Aliases(NamedTuple):
+    """Where the aliases point, and from where somebody moved which of them in MLflow."""
+
+    now: dict[str, str | None]
+    moved: dict[str, str | None]
+
+
+def notice_aliases(settings: Settings, registry: Registry) -> Aliases:
     """The registry's aliases; a change that somebody else made is written into the history."""
     with alone(settings, "aliases"):
         return _notice_aliases(settings, registry)
 
 
-def _notice_aliases(settings: Settings, registry: Registry) -> dict[str, str | None]:
+def _notice_aliases(settings: Settings, registry: Registry) -> Aliases:
     aliases = registry.aliases()
+    moved: dict[str, str | None] = {}
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        changed = [
-            alias
-            for alias, number in aliases.items()
-            if note_alias(con, alias, number, "registry", "found changed in MLflow")
-        ]
+        for alias, number in aliases.items():
+            if note_alias(con, alias, number, "registry", "found changed in MLflow"):
+                moved[alias] = alias_history(con)[0]["previous"]
         if aliases["champion"] is not None and aliases["champion"] == aliases["challenger"]:
             registry.drop_alias("challenger")
             note_alias(con, "challenger", None, "registry", "it became champion")
             aliases["challenger"] = None
-    for alias in changed:
+    for alias in moved:
         number = aliases[alias]
         told = f"is now version {number}" if number else "was taken away"
         log.info("%s %s, changed in MLflow", alias, told)
-    if "champion" in changed:
+    if "champion" in moved:
         registry.note_champion(aliases["champion"], "by hand in MLflow")
-    return aliases
+    return Aliases(aliases, moved)
 
 
 def regress(
@@ -114,7 +120,7 @@ def _regress(
 ) -> dict[str, Any]:
     """The comparison, one at a time in a home."""
     registry = Registry(settings)
-    aliases = notice_aliases(settings, registry)
+    aliases, moved = notice_aliases(settings, registry)
     challenger = challenger or aliases["challenger"]
     champion = aliases["champion"]
     if challenger == champion:
@@ -140,7 +146,7 @@ def _regress(
         known = read_report(con, report_id) or _report_of_champion(con, basis, champion, challenger)
     if known:
         log.info("report %s stands: nothing changed since it was made", known["id"])
-        return {**known, "new": False}
+        return {**known, "new": False, "moved_by_hand": moved}
     planners = _contenders(settings, registry, champion, challenger)
     results = _measure(planners, suites, settings, progress)
     decision = _decide(results, champion, challenger, primary, policy)
@@ -171,7 +177,7 @@ def _regress(
     _log_to_mlflow(registry, report)
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         store_report(con, report)
-    return {**report, "new": True}
+    return {**report, "new": True, "moved_by_hand": moved}
 
 
 def _report_of_champion(

@@ -49,7 +49,7 @@ def promote_version(settings: Settings, number: str, *, force: bool = False) -> 
     """
     registry = Registry(settings)
     number = str(registry.version(number).version)
-    champion = notice_aliases(settings, registry)["champion"]
+    champion = notice_aliases(settings, registry).now["champion"]
     if number == champion:
         return {"promoted": False, "champion": champion, "previous": champion, "report": None}
     report = regress(settings, challenger=number)
@@ -63,7 +63,7 @@ def promote_version(settings: Settings, number: str, *, force: bool = False) -> 
 def demote(settings: Settings) -> dict[str, Any]:
     """Give the champion's place back to the champion before it, or leave it empty."""
     registry = Registry(settings)
-    champion = notice_aliases(settings, registry)["champion"]
+    champion = notice_aliases(settings, registry).now["champion"]
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         rows = con.execute(
             "select previous from alias_history where alias = 'champion' and version = ? "

@@ -125,6 +125,8 @@ def look(prefect: str, mlflow: str, out: Path) -> None:
         camera = Camera(page, out)
         camera.open(f"{prefect}/dashboard")
         camera.take("prefect-dashboard")
+        camera.open(f"{prefect}/deployments")
+        camera.take("prefect-deployments")
         camera.open(f"{prefect}/runs")
         camera.take("prefect-runs")
         camera.open(f"{prefect}/runs/flow-run/{run['id']}")

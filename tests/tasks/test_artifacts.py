@@ -213,6 +213,21 @@ def test_planners_beside_gtool_keep_their_names():
     assert "| gtool-llm | **0.900** |" in artifacts.planners(known).text
 
 
+def test_a_champion_moved_by_hand_is_named_with_the_one_before():
+    moved = report(champion="2", challenger=None, decision="keep") | {
+        "moved_by_hand": {"champion": "1"}
+    }
+    kept = {"promoted": False, "champion": "2", "previous": "2"}
+    told = "ersion 2 is champion, by hand in MLflow (before: version 1)."
+    assert f"**V{told}**" in artifacts.decision(moved, kept).text
+    night = IDLE | {"report": moved, "promotion": kept, "version": "1"}
+    assert artifacts.headline(night).endswith(f": v{told}")
+    assert artifacts.brief(night) == "Version 2 champion by hand, see inside"
+    gone = report(champion=None) | {"moved_by_hand": {"champion": "1"}}
+    none = {"promoted": False, "champion": None, "previous": None}
+    assert "The champion was taken away, by hand" in artifacts.decision(gone, none).text
+
+
 @pytest.mark.parametrize("value", [math.nan, None, math.inf])
 def test_values_that_are_no_number_say_so_and_are_never_the_best(value):
     text = artifacts.planners(report(n_f1=value)).text
