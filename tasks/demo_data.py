@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from models.errors import MissingWeights
-from warehouse.readers.stream import Item, iter_items
+from warehouse.readers.carriers import iter_items
+from warehouse.readers.stream import Item
 
 PACKAGE = "nestful_wrapper"
 

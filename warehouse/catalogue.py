@@ -10,8 +10,9 @@ from warehouse.connection import query, transaction
 from warehouse.errors import UnreadableInput
 from warehouse.graph import unlisted_tools
 from warehouse.ingest import append_tools, tool_row
+from warehouse.readers.carriers import iter_items
 from warehouse.readers.registry import shape_of
-from warehouse.readers.stream import iter_items, open_bytes
+from warehouse.readers.stream import open_bytes
 from warehouse.records import ToolRecord
 
 

@@ -22,8 +22,9 @@ from warehouse.dataflow import mine_links
 from warehouse.errors import UnreadableInput
 from warehouse.identity import CallForm, Form, digest, richness_of, supersedes
 from warehouse.readers import openai_chat
+from warehouse.readers.carriers import iter_items
 from warehouse.readers.registry import READER_VERSION, Shape, shape_of
-from warehouse.readers.stream import Item, iter_items, open_bytes, sha256_of
+from warehouse.readers.stream import Item, open_bytes, sha256_of
 from warehouse.records import (
     UNRECORDED,
     Call,
@@ -382,7 +383,7 @@ def _sort_in(
             case TrajectoryRecord():
                 report.counts["trajectories"]["read"] += 1
                 report.counts["calls"]["read"] += len(record.calls)
-                report.orphans += record.orphans
+                report.orphans += len(record.orphans)
                 calls += len(record.calls)
                 row = rows[id(record)]
                 if record.native_id is None:

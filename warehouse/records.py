@@ -9,7 +9,8 @@ from typing import Any
 class ToolRecord:
     """A tool's contract as a catalogue states it.
 
-    ``parameters`` is a list of objects with name, type, description, required.
+    ``parameters`` is a list of objects with name, type, description, required. ``namespace`` is
+    None for a tool of the source itself, or the server that the record names.
     """
 
     name: str
@@ -17,6 +18,7 @@ class ToolRecord:
     parameters: tuple[dict[str, Any], ...] = ()
     input_types: tuple[str, ...] = ()
     output_types: tuple[str, ...] = ()
+    namespace: str | None = None
 
 
 @dataclass(slots=True)
@@ -24,25 +26,43 @@ class Call:
     """One executed tool call.
 
     Attributes:
-        name: The tool as the agent named it.
+        name: The tool as the agent named it. Where a server is known beside it, with the client's
+            prefix: ``mcp__server__tool`` (see ``server_tool``).
         turn: Number of the turn; calls of one assistant message share it.
         arguments: The arguments as sent: raw text, or a value that was already parsed, or
             ``UNRECORDED`` where the source does not carry them.
-        result: The result as text, or None where there is none.
+        result: The result as text, or None where there is none. A stored event gives back what
+            the store made of a long one (a mapping): readers pass it on unread.
         status: ok, error, incomplete, or no_result. ``invalid`` is set by the store when the
             arguments are no JSON object.
         error: What the source says went wrong.
+        started_at: UTC, nanoseconds since 1970 (see ``warehouse.readers.clock``).
+        ended_at: The same.
+        parent: Position of the call inside which this one ran.
+        attempts: How often this one call was executed (a retry from a checkpoint).
+        uid: An id unique in the world, for formats that copy history under new conversation ids:
+            equal calls with one uid are one execution, whatever conversation tells of it.
+        flags: What is odd about it, such as ``clock_skew``, ``open``, ``not_executed``.
     """
 
     name: str
     turn: int
     arguments: Any
-    result: str | None = None
+    result: str | dict[str, Any] | None = None
     status: str = "no_result"
     error: str | None = None
     call_id: str | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    parent: int | None = None
+    attempts: int = 1
+    uid: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+def server_tool(server: str | None, tool: str) -> str:
+    """A tool of a named server as MCP clients write it; the tool alone without a server."""
+    return f"mcp__{server}__{tool}" if server else tool
 
 
 class _Unrecorded:
@@ -58,8 +78,19 @@ UNRECORDED = _Unrecorded()
 class TrajectoryRecord:
     """What one agent did for one request.
 
-    ``links`` are pairs of call positions; ``links_kind`` says what they are worth
-    (gold, dataflow, adjacent, predicted, inferred, none).
+    Attributes:
+        request: What the user asked; empty where the source does not say.
+        calls: In order of execution.
+        native_id: The source's own id, unique in the source; None where it has none.
+        split: The source's own: train, validation, test.
+        links: Pairs of call positions.
+        links_kind: What they are worth: gold, dataflow, adjacent, predicted, inferred, none.
+        started_at: UTC without a zone.
+        meta: Anything else worth keeping, as a JSON object.
+        orphans: Results whose call is not in the record, each as text.
+        duplicates: Copies of calls that were told twice and counted once.
+        conversation: The session or thread that this trajectory is part of.
+        flags: What is odd about it as a whole, such as ``rootless``.
     """
 
     request: str
@@ -70,7 +101,33 @@ class TrajectoryRecord:
     links_kind: str = "none"
     started_at: datetime | None = None
     meta: dict[str, Any] = field(default_factory=dict)
-    orphans: int = 0
+    orphans: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    conversation: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Fragment:
+    """Events of a conversation that may be told over several records, files or days.
+
+    The store keeps the union of all events of a conversation, whatever their order and however
+    often they come, and the format's ``assemble`` makes trajectories of it. An event is a JSON
+    object with string keys. Under the keys ``arguments`` and ``result`` stand what the call was
+    given and what it gave: text of any size, which the store may shorten; ``assemble`` passes both
+    on unread, so whatever must be seen in them (a hidden error) is written into the event first.
+    """
+
+    conversation: str
+    events: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Values of one file that together tell one conversation, in the order of the file."""
+
+    conversation: str | None
+    values: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +155,4 @@ class Ignored:
     what: str
 
 
-Record = ToolRecord | TrajectoryRecord | DeclaredEdge | Rejected | Ignored
+Record = ToolRecord | TrajectoryRecord | Fragment | DeclaredEdge | Rejected | Ignored

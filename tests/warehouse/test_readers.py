@@ -184,7 +184,7 @@ def test_ids_that_come_again_keep_each_result_28305():
         ]
     )
     assert calls == [("a", 0, "one"), ("b", 1, "two")]
-    assert orphans == 0
+    assert orphans == []
 
 
 def test_two_calls_with_one_id_and_two_results_are_two_calls_2055():
@@ -229,8 +229,8 @@ def test_parallel_calls_of_one_tool_are_paired_by_id_92():
     assert calls == [("s", 0, "X"), ("s", 0, "Y")]
 
 
-def test_a_result_without_a_call_is_counted_and_makes_nothing_4006():
-    assert told([assistant(call("1", "a")), result("fc-9", "?")]) == ([("a", 0, None)], 1)
+def test_a_result_without_a_call_is_kept_aside_and_makes_nothing_4006():
+    assert told([assistant(call("1", "a")), result("fc-9", "?")]) == ([("a", 0, None)], ["?"])
 
 
 def test_an_answer_in_an_earlier_turn_does_not_serve_a_later_call_664():

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warehouse.readers import stream
-from warehouse.readers.stream import iter_items, open_bytes
+from warehouse.readers.carriers import iter_items
+from warehouse.readers.stream import open_bytes
 
 
 def items(text):

@@ -11,7 +11,7 @@ from typing import Any
 from warehouse.identity import digest
 from warehouse.readers.normalised import as_text
 from warehouse.readers.stream import Item
-from warehouse.records import Call, Record, Rejected, ToolRecord, TrajectoryRecord
+from warehouse.records import Call, Gathered, Record, Rejected, ToolRecord, TrajectoryRecord
 
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 
@@ -107,6 +107,15 @@ def read_conversation(item: Item) -> Iterator[Record]:
     )
 
 
+def read_messages(item: Item) -> Iterator[Record]:
+    """Single messages of one file that make a conversation."""
+    told: Gathered = item.value
+    value: Any = told.values
+    if told.conversation is not None:
+        value = {"conversation_id": told.conversation, "messages": told.values}
+    yield from read_conversation(Item(item.place, item.text, value))
+
+
 def _text(message: dict[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
@@ -136,8 +145,8 @@ def _tool(function: dict[str, Any]) -> ToolRecord:
 
 def pair_calls(
     messages: list[dict[str, Any]], *, errors_by_text: bool = False
-) -> tuple[list[Call], int]:
-    """The calls of a conversation with their results, and how many results had no call.
+) -> tuple[list[Call], list[str]]:
+    """The calls of a conversation with their results, and the results that had no call.
 
     Args:
         messages: OpenAI chat messages in order.
@@ -145,7 +154,7 @@ def pair_calls(
             messages have no other field for it.
     """
     calls: list[Call] = []
-    orphans = 0
+    orphans: list[str] = []
     turn = -1
     for index, message in enumerate(messages):
         if message["role"] == "assistant":
@@ -158,7 +167,7 @@ def pair_calls(
         elif message["role"] in ("tool", "function"):
             call = _answered(calls, turn, message)
             if call is None:
-                orphans += 1
+                orphans.append(_text(message))
                 continue
             call.result = _text(message)
             failed = errors_by_text and call.result.startswith("Error")

@@ -14,12 +14,27 @@ from warehouse.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of record: its format, the test for it, its reader, and what it never carries."""
+    """One kind of record.
+
+    Attributes:
+        format: The format's name, as ``--format`` takes it.
+        matches: Whether a parsed JSON value is a record of this kind. Cheap, by keys, and never
+            wrong about another format's record.
+        read: Its records. What valid JSON of an unforeseen shape raises (KeyError, TypeError, ...)
+            sets that record aside.
+        losses: Our fields that the format can never carry.
+        gathered: The values of one file that tell one conversation come to ``read`` together, as
+            an item whose value is ``Gathered``.
+        assemble: Trajectories of all events of one conversation, for kinds whose ``read`` yields
+            fragments: a pure function of the set of events, whatever their order.
+    """
 
     format: str
     matches: Callable[[Any], bool]
     read: Callable[[Item], Iterator[Record]]
     losses: tuple[str, ...] = ()
+    gathered: bool = False
+    assemble: Callable[[str, list[dict[str, Any]]], Iterator[Record]] | None = None
 
 
 _NO_CLOCK = ("started_at", "ended_at")
@@ -29,26 +44,33 @@ SHAPES: tuple[Shape, ...] = (
         "normalised",
         normalised.is_trajectory,
         normalised.read_trajectory,
-        losses=("call_id", *_NO_CLOCK),
+        losses=("call_id", "conversation", "parent", *_NO_CLOCK),
     ),
     Shape(
         "taskbench",
         taskbench.is_plan,
         taskbench.read_plan,
-        losses=("result", "status", "call_id", *_NO_CLOCK),
+        losses=("result", "status", "call_id", "conversation", "parent", *_NO_CLOCK),
     ),
     Shape("taskbench", taskbench.is_catalogue, taskbench.read_catalogue),
     Shape(
         "nestful",
         nestful.is_trajectory,
         nestful.read_trajectory,
-        losses=("native_id", *_NO_CLOCK),
+        losses=("native_id", "conversation", "parent", *_NO_CLOCK),
     ),
     Shape(
         "openai",
         openai_chat.is_conversation,
         openai_chat.read_conversation,
-        losses=("links", *_NO_CLOCK),
+        losses=("links", "parent", *_NO_CLOCK),
+    ),
+    Shape(
+        "openai",
+        openai_chat.is_message,
+        openai_chat.read_messages,
+        losses=("links", "parent", *_NO_CLOCK),
+        gathered=True,
     ),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
@@ -58,7 +80,7 @@ SHAPES: tuple[Shape, ...] = (
 
 FORMATS: tuple[str, ...] = tuple(dict.fromkeys(shape.format for shape in SHAPES))
 
-READER_VERSION = 1
+READER_VERSION = 2
 """Grows when a reader yields something else for the same bytes; known files are then read again."""
 
 
@@ -68,3 +90,23 @@ def shape_of(value: Any, format: str = "auto") -> Shape | None:
         if format in ("auto", shape.format) and shape.matches(value):
             return shape
     return None
+
+
+_CONVERSATION = ("conversation_id", "thread_id", "session_id", "conversation", "thread", "session")
+
+
+def conversation_of(value: Any) -> str | None:
+    """The conversation that a single message or event names itself, if it does."""
+    if isinstance(value, dict):
+        for key in _CONVERSATION:
+            if isinstance(value.get(key), (str, int)):
+                return str(value[key])
+    return None
+
+
+def assembler_of(format: str) -> Callable[[str, list[dict[str, Any]]], Iterator[Record]]:
+    """How the events of a format become trajectories."""
+    for shape in SHAPES:
+        if shape.format == format and shape.assemble is not None:
+            return shape.assemble
+    raise KeyError(f"expected a format that is told in fragments, got {format!r}")

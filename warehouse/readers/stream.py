@@ -1,8 +1,9 @@
 """Bytes of any size to JSON values, one at a time, each with its place and raw text.
 
 A file may be JSON lines, one JSON list, or one JSON document. Lists are cut into their elements
-as they are read, so that memory follows the largest element, not the file. Python's own parser is
-used because it keeps integers of any size exact.
+as they are read, so that memory follows the largest element, not the file. msgspec parses, because
+it keeps integers of any size exact; what it refuses (lone surrogates, NaN) Python's own parser
+reads.
 """
 
 import gzip
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import msgspec
+
 _CHUNK = 4 << 20
 _GZIP_CHUNK = 1 << 16
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)")
@@ -28,9 +31,14 @@ class Item:
     """One JSON value of a file; ``error`` is set instead of ``value`` where it cannot be parsed."""
 
     place: str
-    raw: str
+    text: str | bytes
     value: Any = None
     error: str | None = None
+
+    @property
+    def raw(self) -> str:
+        """The record as text, for messages and quarantine."""
+        return self.text if isinstance(self.text, str) else self.text.decode(errors="replace")
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -46,11 +54,16 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def iter_items(file: BinaryIO) -> Iterator[Item]:
-    """The JSON values of a file in order; broken ones come as items with ``error``."""
+def buffered(file: BinaryIO) -> io.BufferedReader:
+    """The file with a buffer whose beginning can be looked at."""
     # What a broken gzip file held in its last buffer is lost with it: keep that small.
     size = _GZIP_CHUNK if isinstance(file, gzip.GzipFile) else _CHUNK
-    buffered = io.BufferedReader(cast(Any, file), buffer_size=size)
+    return io.BufferedReader(cast(Any, file), buffer_size=size)
+
+
+def iter_json(buffered: io.BufferedReader) -> Iterator[Item]:
+    """The JSON values of a file in order; broken ones come as items with ``error``."""
+    size = _CHUNK
     try:
         head = buffered.peek(size)[:size].lstrip(b"\xef\xbb\xbf \t\r\n")
         if head[:1] == b"[" and not _first_line_is_json(head):
@@ -70,16 +83,28 @@ def _first_line_is_json(head: bytes) -> bool:
     return _parse(line.decode(errors="replace").strip())[1] is None
 
 
-def _parse(text: str) -> tuple[Any, str | None]:
+def parse(text: str | bytes) -> Any:
+    """A JSON value, integers of any size exact.
+
+    Raises:
+        ValueError: It is no JSON (a ``json.JSONDecodeError``), or too deep.
+    """
     try:
-        return json.loads(text), None
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return json.loads(text)
+
+
+def _parse(text: str | bytes) -> tuple[Any, str | None]:
+    try:
+        return parse(text), None
     except json.JSONDecodeError as error:
         return None, f"{error.msg} at character {error.pos}"
     except (RecursionError, ValueError) as error:
         return None, f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def parse_item(place: str, raw: str) -> Item:
+def parse_item(place: str, raw: str | bytes) -> Item:
     """One record of text as an item."""
     value, failure = _parse(raw)
     return Item(place, raw, value, failure and f"not JSON: {failure}")
@@ -87,15 +112,23 @@ def parse_item(place: str, raw: str) -> Item:
 
 def _line_items(file: BinaryIO) -> Iterator[Item]:
     for number, line in enumerate(file, start=1):
-        place = f"line {number}"
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-        except UnicodeDecodeError as error:
-            raw = line.decode(errors="replace").strip()
-            yield Item(place, raw, error=f"not UTF-8: {error.reason} at byte {error.start}")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        text = line.strip()
+        if not text:
             continue
-        if text:
-            yield parse_item(place, text)
+        try:
+            yield Item(f"line {number}", text, msgspec.json.decode(text))
+            continue
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            pass
+        try:
+            decoded = text.decode()
+        except UnicodeDecodeError as error:
+            failure = f"not UTF-8: {error.reason} at byte {error.start}"
+            yield Item(f"line {number}", text, error=failure)
+            continue
+        yield parse_item(f"line {number}", decoded)
 
 
 def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
