@@ -6,7 +6,7 @@ from typing import Any
 from tasks.settings import Settings
 from warehouse.catalogue import list_tools, sync_catalogue
 from warehouse.connection import open_warehouse
-from warehouse.ingest import find_files
+from warehouse.delivery import find_files
 
 log = logging.getLogger("toolatlas")
 

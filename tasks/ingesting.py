@@ -11,8 +11,9 @@ from typing import Any
 from tasks.errors import WrongUsage
 from tasks.settings import Settings
 from warehouse.connection import open_warehouse
+from warehouse.delivery import FileReport, find_files, totals_of
 from warehouse.errors import UnreadableInput
-from warehouse.ingest import FileReport, find_files, ingest_file, totals_of
+from warehouse.ingest import ingest_file, settle_pending
 from warehouse.quarantine import list_quarantine, retry_quarantine, show_quarantined
 from warehouse.readers.registry import FORMATS
 
@@ -49,6 +50,7 @@ def ingest(
         files = _with_stdin(paths, Path(spool))
         with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
             delivery = con.execute("select nextval('delivery_number')").fetchall()[0][0]
+            settle_pending(con, delivery)
         reports: list[FileReport] = []
         refused: list[str] = []
         for path, name, was_named, shown in files:

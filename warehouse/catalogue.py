@@ -9,11 +9,11 @@ import duckdb
 from warehouse.connection import query, transaction
 from warehouse.errors import UnreadableInput
 from warehouse.graph import unlisted_tools
-from warehouse.ingest import append_tools, tool_row
 from warehouse.readers.carriers import iter_items
 from warehouse.readers.registry import shape_of
 from warehouse.readers.stream import open_bytes
 from warehouse.records import ToolRecord
+from warehouse.storing import append_tools, tool_row
 
 
 def read_tools(path: Path) -> list[ToolRecord]:

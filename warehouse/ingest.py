@@ -1,51 +1,72 @@
 """Files in, rows out: detect, read, redact, tell new from known, store, set aside what is unusable.
 
 Each batch is one transaction: what it reports as stored survives a crash, and reading the file
-again counts it as duplicate. A file that was read to its end is remembered by its bytes.
+again goes on behind it. A file that was read to its end is remembered by its bytes.
 """
 
-import glob
-import hashlib
+import contextlib
+import gc
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import polars as pl
 
 from warehouse.connection import transaction, utc_now
-from warehouse.dataflow import mine_links
+from warehouse.delivery import FileReport
 from warehouse.errors import UnreadableInput
-from warehouse.identity import CallForm, Form, digest, richness_of, supersedes
-from warehouse.readers import openai_chat
 from warehouse.readers.carriers import iter_items
-from warehouse.readers.registry import READER_VERSION, Shape, shape_of
+from warehouse.readers.reading import gather
+from warehouse.readers.registry import (
+    READER_VERSION,
+    Shape,
+    assembler_of,
+    conversation_of,
+    shape_of,
+)
 from warehouse.readers.stream import Item, open_bytes, sha256_of
 from warehouse.records import (
-    UNRECORDED,
-    Call,
     DeclaredEdge,
+    Fragment,
     Ignored,
+    Record,
     Rejected,
     ToolRecord,
     TrajectoryRecord,
 )
-from warehouse.redact import redact_text, redact_value, storable
+from warehouse.redact import storable
+from warehouse.staging import (
+    Handling,
+    Staged,
+    Told,
+    key_of,
+    stage,
+    stage_events,
+    tally_statuses,
+)
+from warehouse.storing import (
+    Key,
+    append_fragments,
+    known_conversations,
+    mark_pending,
+    merge_fragments,
+    pending_conversations,
+    replace_assembled,
+    store_edges,
+    store_rejected,
+    store_tools,
+    store_whole,
+)
 
 BATCH_CALLS = 20_000
-"""Calls of one transaction, roughly."""
-BATCH_CHARACTERS = 32 << 20
+"""Calls or events of one transaction, roughly."""
+BATCH_CHARACTERS = 16 << 20
 """Characters of raw text of one transaction, roughly: keeps memory flat for huge records."""
-RESULT_LIMIT = 2_000
-"""Characters of a result that are kept; its hash and size are of the whole."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
-RAW_LIMIT = 1_000_000
-"""Characters of a quarantined record that are kept."""
 
 _STRANGE = (
     AttributeError,
@@ -58,125 +79,8 @@ _STRANGE = (
 )
 """What valid JSON of an unforeseen shape raises in a reader: that record is set aside."""
 
-_COUNTED = ("read", "new", "updated", "duplicate", "quarantined")
-_KINDS = ("trajectories", "calls", "tools")
-
 Progress = Callable[[str, int], None]
 """Called with the file's name and the trajectories read so far."""
-
-
-@dataclass(slots=True)
-class FileReport:
-    """What came of one file."""
-
-    path: str
-    source: str
-    format: str | None = None
-    counts: dict[str, Counter[str]] = field(
-        default_factory=lambda: {kind: Counter() for kind in _KINDS}
-    )
-    losses: list[str] = field(default_factory=list)
-    declared_edges: int = 0
-    ignored: Counter[str] = field(default_factory=Counter)
-    orphans: int = 0
-    quarantined: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    skipped: str | None = None
-    known: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """The file's entry in ``ingest --json``."""
-        entry: dict[str, Any] = {
-            "path": self.path,
-            "source": self.source,
-            "format": self.format,
-            **{kind: {name: self.counts[kind][name] for name in _COUNTED} for kind in _KINDS},
-            "losses": self.losses,
-            "quarantined": self.quarantined,
-            "known": self.known,
-        }
-        if self.declared_edges:
-            entry["declared_edges"] = self.declared_edges
-        if self.ignored:
-            entry["ignored"] = dict(self.ignored)
-        if self.orphans:
-            entry["results_without_call"] = self.orphans
-        if self.reasons:
-            entry["reasons"] = dict(self.reasons)
-        if self.skipped:
-            entry["skipped"] = self.skipped
-        return entry
-
-
-def totals_of(reports: Iterable[FileReport]) -> dict[str, dict[str, int]]:
-    """The sum over files, in the shape of ``ingest --json``."""
-    total: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
-    for report in reports:
-        for kind in _KINDS:
-            total[kind].update(report.counts[kind])
-    return {kind: {name: total[kind][name] for name in _COUNTED} for kind in _KINDS}
-
-
-# --- which files, and whose -----------------------------------------------------------------------
-
-_FOREIGN = {"node_modules", "site-packages", "__pycache__"}
-_SET_FILES = {"tools", "trajectories", "graph", "requests"}
-
-
-def find_files(paths: Sequence[str]) -> list[tuple[Path, str, bool]]:
-    """(file, source name, whether it was named itself) for files, folders and globs.
-
-    Raises:
-        UnreadableInput: A path matches nothing, or a folder holds no file.
-    """
-    found: list[tuple[Path, str, bool]] = []
-    for text in paths:
-        if not text.strip():
-            raise UnreadableInput("expected a file, a folder or a glob, got an empty path.")
-        path = Path(text).expanduser()
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and _is_delivered(p, path))
-            if not inside:
-                raise UnreadableInput(
-                    f"expected files in the folder {text}, found none: nothing was ingested."
-                )
-            top = path.resolve().name
-            found += [
-                (p, p.resolve().parent.name if _stem(p) in _SET_FILES else top, False)
-                for p in inside
-            ]
-        elif path.is_file():
-            stem = _stem(path)
-            name = path.resolve().parent.name if stem in _SET_FILES else stem
-            found.append((path, name, True))
-        else:
-            names = glob.glob(str(path), recursive=True)  # noqa: PTH207, takes ** and any folder
-            matches = sorted(Path(name) for name in names if Path(name).is_file())
-            if not matches:
-                raise UnreadableInput(
-                    f"expected a file, a folder or a glob, got {text}, which does not exist."
-                )
-            found += [
-                (p, p.resolve().parent.name if _stem(p) in _SET_FILES else _stem(p), False)
-                for p in matches
-            ]
-    return found
-
-
-def _is_delivered(path: Path, top: Path) -> bool:
-    """Neither hidden nor in a folder of somebody else's packages."""
-    parts = path.relative_to(top).parts
-    return not any(part.startswith(".") or part in _FOREIGN for part in parts)
-
-
-def _stem(path: Path) -> str:
-    name = path.name
-    for ending in (".gz", ".jsonl", ".json", ".ndjson"):
-        name = name.removesuffix(ending)
-    return name
-
-
-# --- one file -------------------------------------------------------------------------------------
 
 
 def ingest_file(
@@ -187,17 +91,19 @@ def ingest_file(
     delivery: int,
     format: str = "auto",
     name: str | None = None,
+    handling: Handling | None = None,
     progress: Progress | None = None,
 ) -> FileReport:
     """Store everything usable in one file and quarantine the rest.
 
     Args:
         con: A writing connection.
-        path: A JSON, JSON-lines or gzip file.
+        path: A file in any format of the readers, gzip or not.
         source: Name of the source; part of every trajectory's key and the tools' namespace.
         delivery: Number of this ingest run; later contracts of a tool overrule earlier ones.
         format: One of ``FORMATS``, or ``auto``.
         name: How to call the file in messages; its path when absent.
+        handling: What becomes of arguments and results; kept when absent.
         progress: Told after each batch.
     """
     source = storable(source)
@@ -209,94 +115,62 @@ def ingest_file(
         )
     sha = sha256_of(path)
     known = con.execute(
-        "select format, counts from ingest_file where file_sha256 = ? and source = ? "
+        "select counts from ingest_file where file_sha256 = ? and source = ? "
         "and reader_version = ? and ? in ('auto', format)",
         [sha, source, READER_VERSION, format],
     ).fetchall()
     if known:
-        _recall(report, *known[0])
+        report.recall(json.loads(known[0][0]))
         return report
-    with open_bytes(path) as file:
-        items, shape = _probe(iter_items(file), format)
-        if shape is None:
-            report.skipped = _why_not(items, format)
+    run = _Run(con, report, delivery, format, handling or Handling(), progress)
+    with open_bytes(path) as file, _without_collector():
+        at_byte, at_line = run.resume(sha)
+        items = _probe(iter_items(file, at_byte=at_byte, at_line=at_line), format)
+        first = next(items, None)
+        if not report.resumed and (first is None or shape_of(first.value, format) is None):
+            report.skipped = _why_not(first, format)
             return report
-        report.format = shape.format
-        report.losses = list(shape.losses)
-        for batch in _batches(items, format, report):
-            _store(con, batch, report, delivery)
-            if progress:
-                progress(report.path, report.counts["trajectories"]["read"])
+        run.read(chain([] if first is None else [first], items), sha)
+        run.settle()
     with transaction(con):
         con.execute("delete from ingest_file where file_sha256 = ? and source = ?", [sha, source])
         con.execute(
             "insert into ingest_file values (?, ?, ?, ?, ?, ?)",
-            [sha, source, report.format, READER_VERSION, json.dumps(report.to_json()), utc_now()],
+            [sha, source, report.format, READER_VERSION, json.dumps(report.saved()), utc_now()],
+        )
+        con.execute(
+            "delete from ingest_progress where file_sha256 = ? and source = ?", [sha, source]
         )
     return report
 
 
-def _recall(report: FileReport, format: str, counts: str) -> None:
-    """A file known by its bytes: everything in it is a duplicate, except what is quarantined."""
-    before = json.loads(counts)
-    report.format, report.losses, report.known = format, before["losses"], True
-    report.quarantined = before["quarantined"]
-    report.reasons = Counter(before.get("reasons", {}))
-    report.ignored = Counter(before.get("ignored", {}))
-    report.declared_edges = before.get("declared_edges", 0)
-    for kind in _KINDS:
-        was = before[kind]
-        report.counts[kind].update(
-            read=was["read"],
-            duplicate=was["read"] - was["quarantined"],
-            quarantined=was["quarantined"],
-        )
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Records hold no cycles: looking for them again and again is a fifth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
-def _probe(items: Iterator[Item], format: str) -> tuple[Iterator[Item], Shape | None]:
-    """The items again, and the shape of the first one that any reader takes.
-
-    Single chat messages, as a list or as lines, come back as one item a conversation.
-    """
+def _probe(items: Iterator[Item], format: str) -> Iterator[Item]:
+    """The items again, the first that a reader takes in front of those before it."""
     head: list[Item] = []
     for item in items:
+        if item.error is None and shape_of(item.value, format) is not None:
+            yield item
+            break
         head.append(item)
-        if (
-            item.error is None
-            and format in ("auto", "openai")
-            and openai_chat.is_message(item.value)
-        ):
-            rest = [*head, *items]
-            wholes, others = _conversations(rest)
-            return iter([*wholes, *others]), shape_of(wholes[0].value, format)
-        shape = shape_of(item.value, format) if item.error is None else None
-        if shape is not None or len(head) >= PROBED:
-            return chain(head, items), shape
-    return iter(head), None
+        if len(head) >= PROBED:
+            break
+    yield from head
+    yield from items
 
 
-def _conversations(items: list[Item]) -> tuple[list[Item], list[Item]]:
-    """Single chat messages gathered into one item a conversation id, and what is no message."""
-    gathered: dict[str | None, list[Item]] = {}
-    others = []
-    for item in items:
-        if item.error is None and openai_chat.is_message(item.value):
-            ids = (item.value.get(key) for key in ("conversation_id", "thread_id", "session_id"))
-            gathered.setdefault(next((str(i) for i in ids if i), None), []).append(item)
-        else:
-            others.append(item)
-    wholes = []
-    for identity, messages in gathered.items():
-        values = [message.value for message in messages]
-        value: Any = (
-            values if identity is None else {"conversation_id": identity, "messages": values}
-        )
-        wholes.append(Item(messages[0].place, "\n".join(m.raw for m in messages), value))
-    return wholes, others
-
-
-def _why_not(items: Iterator[Item], format: str) -> str:
-    first = next(items, None)
+def _why_not(first: Item | None, format: str) -> str:
     if first is None:
         return "the file is empty"
     wanted = "a known format" if format == "auto" else f"the format {format}"
@@ -308,280 +182,358 @@ def _why_not(items: Iterator[Item], format: str) -> str:
     return f"expected {wanted}, got JSON of type {type(first.value).__name__}"
 
 
-# --- batches --------------------------------------------------------------------------------------
+# --- one reading ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Batch:
     tools: list[ToolRecord] = field(default_factory=list)
     edges: list[DeclaredEdge] = field(default_factory=list)
-    trajectories: list["_Row"] = field(default_factory=list)
-    rejected: list[tuple[Rejected, str]] = field(default_factory=list)
+    whole: list[tuple[str, TrajectoryRecord]] = field(default_factory=list)
+    fragments: list[tuple[str, str, list[dict[str, object]]]] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+    size: int = 0
+    characters: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= BATCH_CALLS or self.characters >= BATCH_CHARACTERS
 
 
 @dataclass(slots=True)
-class _Row:
-    """One trajectory ready to be stored."""
+class _Tally:
+    """What one conversation of fragments has added to the report so far."""
 
-    trajectory_id: str
-    record: TrajectoryRecord
-    form: Form
-    calls: list[tuple[Any, ...]]
-    links: list[tuple[int, int, str]]
-    meta: str
-    format: str
+    outcome: str
+    trajectories: int
+    statuses: Counter[str]
+    orphans: int
+    copies: int
 
 
-def _batches(items: Iterator[Item], format: str, report: FileReport) -> Iterator[_Batch]:
-    batch, calls, characters = _Batch(), 0, 0
-    occurrences: Counter[str] = Counter()
-    for item in items:
-        characters += len(item.raw)
-        shape = shape_of(item.value, format) if item.error is None else None
-        if shape is None:
-            reason = item.error or "no reader knows a record of this shape"
-            batch.rejected.append((Rejected(item.place, reason, item.raw), "trajectories"))
-            report.counts["trajectories"]["read"] += 1
-        else:
-            for loss in shape.losses:
-                if loss not in report.losses:
-                    report.losses.append(loss)
-            calls += _sort_in(batch, item, shape, report, occurrences)
-        if (
-            calls >= BATCH_CALLS
-            or characters >= BATCH_CHARACTERS
-            or len(batch.tools) >= BATCH_CALLS
-        ):
-            yield batch
-            batch, calls, characters = _Batch(), 0, 0
-    yield batch
+class _Run:
+    """One reading of one file."""
 
-
-def _sort_in(
-    batch: _Batch, item: Item, shape: Shape, report: FileReport, occurrences: Counter[str]
-) -> int:
-    """Read one item into the batch; the number of calls it brought."""
-    try:
-        records = list(shape.read(item))
-        rows = {
-            id(record): _row(record, shape.format, report.source)
-            for record in records
-            if isinstance(record, TrajectoryRecord)
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        report: FileReport,
+        delivery: int,
+        format: str,
+        handling: Handling,
+        progress: Progress | None,
+    ) -> None:
+        self.con = con
+        self.report = report
+        self.source = report.source
+        self.delivery = delivery
+        self.format = format
+        self.handling = handling
+        self.progress = progress
+        self.occurrences: Counter[str] = Counter()
+        self.told: dict[Key, _Tally | None] = {}
+        self.gathered: dict[tuple[int, str | None], tuple[Shape, list[Item]]] = {}
+        self.forgotten = {
+            row[0]
+            for row in con.execute(
+                "select key from forgotten where source = ?", [self.source]
+            ).fetchall()
         }
-    except _STRANGE as error:
-        reason = f"expected a {shape.format} record, got {type(error).__name__}: {str(error)[:200]}"
-        records, rows = [Rejected(item.place, reason, item.raw)], {}
-    calls = 0
-    for record in records:
-        match record:
-            case ToolRecord():
-                report.counts["tools"]["read"] += 1
-                batch.tools.append(record)
-            case DeclaredEdge():
-                report.declared_edges += 1
-                batch.edges.append(record)
-            case TrajectoryRecord():
-                report.counts["trajectories"]["read"] += 1
-                report.counts["calls"]["read"] += len(record.calls)
-                report.orphans += len(record.orphans)
-                calls += len(record.calls)
-                row = rows[id(record)]
-                if record.native_id is None:
-                    row = _numbered(row, report.source, occurrences)
-                batch.trajectories.append(row)
-            case Ignored():
-                report.ignored[record.what] += 1
-            case Rejected():
-                report.counts["trajectories"]["read"] += 1
-                batch.rejected.append((record, "trajectories"))
-    return calls
 
+    # --- reading
 
-def _numbered(row: _Row, source: str, occurrences: Counter[str]) -> _Row:
-    content = row.form.content_hash
-    row.trajectory_id = digest(source, None, content, occurrences[content])[:32]
-    occurrences[content] += 1
-    return row
+    def resume(self, sha: str) -> tuple[int, int]:
+        """(byte, line) behind which an interrupted reading of the same bytes goes on."""
+        rows = self.con.execute(
+            "select at_byte, at_line, report from ingest_progress "
+            "where file_sha256 = ? and source = ? and reader_version = ?",
+            [sha, self.source, READER_VERSION],
+        ).fetchall()
+        if not rows:
+            return 0, 0
+        at_byte, at_line, saved = rows[0]
+        self.report.restore(json.loads(saved))
+        self.report.resumed = True
+        return at_byte, at_line
 
+    def read(self, items: Iterator[Item], sha: str) -> None:
+        """Everything in the file, batch by batch."""
+        batch = _Batch()
+        for item in items:
+            batch.characters += len(item.text)
+            shape = shape_of(item.value, self.format) if item.error is None else None
+            if shape is None:
+                reason = item.error or "no reader knows a record of this shape"
+                batch.rejected.append(Rejected(item.place, reason, item.raw))
+            elif shape.gathered:
+                key = (id(shape), conversation_of(item.value))
+                self.gathered.setdefault(key, (shape, []))[1].append(item)
+            else:
+                self._sort_in(batch, item, shape)
+            if batch.is_full:
+                self._store(batch, (sha, item) if self._can_resume(item) else None)
+                batch = _Batch()
+        for (_, conversation), (shape, parts) in self.gathered.items():
+            self._sort_in(batch, gather(conversation, parts), shape)
+        self._store(batch, None)
 
-def _row(record: TrajectoryRecord, format: str, source: str) -> _Row:
-    # Mined before redaction and cutting, stored as positions only.
-    stated = record.links_kind in ("gold", "dataflow")
-    mined = mine_links(record.request, record.calls, by_value=not stated)
-    record.request = storable(redact_text(record.request))
-    if record.native_id is not None:
-        record.native_id = storable(record.native_id)
-    if record.split is not None:
-        record.split = storable(str(record.split)).strip().lower()
-    turns = {turn: i for i, turn in enumerate(sorted({call.turn for call in record.calls}))}
-    calls = [_call_row(position, turns[c.turn], c) for position, c in enumerate(record.calls)]
-    links = [(s, t, record.links_kind) for s, t in record.links] + [
-        (s, t, "mined") for s, t in mined
-    ]
-    meta = storable(json.dumps(redact_value(record.meta), ensure_ascii=False, sort_keys=True))
-    told = tuple((c[2], c[4], c[9], c[7], c[3]) for c in calls)
-    content_hash = digest(
-        record.request,
-        record.split,
-        sorted(links),
-        record.links_kind,
-        record.started_at,
-        meta,
-        calls,
-    )
-    form = Form(
-        content_hash,
-        record.request,
-        told,
-        richness_of(
-            told,
-            num_links=len(record.links),
-            has_split=record.split is not None,
-            has_time=record.started_at is not None,
-            num_meta=len(record.meta),
-        ),
-        record.started_at,
-    )
-    trajectory_id = digest(source, record.native_id, content_hash)[:32]
-    return _Row(trajectory_id, record, form, calls, links, meta, format)
+    def _can_resume(self, item: Item) -> bool:
+        """Whether what follows the item means the same without what came before it.
 
+        Not where equal records without an id are counted, nor where lines are gathered.
+        """
+        return item.end is not None and not self.occurrences and not self.gathered
 
-def _call_row(position: int, turn: int, call: Call) -> tuple[Any, ...]:
-    """The columns of ``call`` from position on, without the namespace."""
-    raw, state = _arguments(call.arguments)
-    result = None if call.result is None else storable(redact_text(call.result))
-    status = "invalid" if state == "invalid" and call.status != "error" else call.status
-    return (
-        position,
-        turn,
-        storable(call.name),
-        None if call.call_id is None else storable(str(call.call_id)),
-        raw,
-        state,
-        None if result is None else result[:RESULT_LIMIT],
-        None if result is None else hashlib.sha256(result.encode()).hexdigest()[:32],
-        None if result is None else len(result),
-        status,
-        None if call.error is None else storable(redact_text(call.error))[:RESULT_LIMIT],
-        call.started_at,
-        call.ended_at,
-    )
+    def _sort_in(self, batch: _Batch, item: Item, shape: Shape) -> None:
+        try:
+            records: list[Record] = list(shape.read(item))
+            for record in records:
+                _check(record)
+        except _STRANGE as error:
+            reason = (
+                f"expected a {shape.format} record, got {type(error).__name__}: {str(error)[:200]}"
+            )
+            records = [Rejected(item.place, reason, item.raw)]
+        report = self.report
+        if report.format is None:
+            report.format = shape.format
+        for record in records:
+            match record:
+                case TrajectoryRecord():
+                    report.formats[shape.format] += 1
+                    report.lacking.update(set(shape.losses) & {"status"})
+                    batch.whole.append((shape.format, record))
+                    batch.size += len(record.calls) + 1
+                case Fragment():
+                    if self.forgotten and (
+                        conversation_key(self.source, shape.format, record.conversation)
+                        in self.forgotten
+                    ):
+                        report.forgotten += 1
+                        continue
+                    batch.fragments.append((shape.format, record.conversation, record.events))
+                    batch.size += len(record.events)
+                case ToolRecord():
+                    batch.tools.append(record)
+                    batch.size += 1
+                case DeclaredEdge():
+                    batch.edges.append(record)
+                    batch.size += 1
+                case Ignored():
+                    batch.ignored[record.what] += 1
+                case Rejected():
+                    batch.rejected.append(record)
 
+    # --- storing
 
-def _arguments(arguments: Any) -> tuple[str | None, str]:
-    """Arguments as text without secrets, and what they are: object, empty, invalid, unrecorded."""
-    if arguments is UNRECORDED:
-        return None, "unrecorded"
-    if arguments is None or arguments == "":
-        return "", "empty"
-    if not isinstance(arguments, str):
-        text = storable(json.dumps(redact_value(arguments), ensure_ascii=False))
-        return text, _state(arguments)
-    try:
-        value = json.loads(arguments)
-        if isinstance(value, str):  # encoded twice
-            value = json.loads(value)
-    except (ValueError, RecursionError):
-        return storable(redact_text(arguments)), "invalid"
-    clean = redact_value(value)
-    same = clean == value
-    return storable(arguments if same else json.dumps(clean, ensure_ascii=False)), _state(value)
+    def _store(self, batch: _Batch, resume_at: tuple[str, Item] | None) -> None:
+        """One batch in one transaction; the report counts it only after the commit."""
+        report, con = self.report, self.con
+        whole = self._staged(batch.whole)
+        with transaction(con):
+            counts = store_whole(con, whole, self.source)
+            tools = store_tools(con, batch.tools, self.source, self.delivery)
+            store_edges(con, batch.edges, self.source)
+            self._reject(batch.rejected, "trajectories")
+            self._store_fragments(batch)
+            report.counts["trajectories"]["read"] += len(whole)
+            report.counts["calls"]["read"] += sum(len(row.calls) for row in whole)
+            for kind in ("trajectories", "calls"):
+                report.counts[kind].update(counts[kind])
+            report.statuses.update(tally_statuses(whole))
+            report.counts["tools"]["read"] += len(batch.tools)
+            report.counts["tools"].update(tools)
+            report.declared_edges += len(batch.edges)
+            report.ignored.update(batch.ignored)
+            if resume_at is not None:
+                self._remember(*resume_at)
+        if self.progress:
+            self.progress(report.path, report.counts["trajectories"]["read"])
 
+    def _remember(self, sha: str, item: Item) -> None:
+        assert item.end is not None
+        self.con.execute(
+            "delete from ingest_progress where file_sha256 = ? and source = ?", [sha, self.source]
+        )
+        self.con.execute(
+            "insert into ingest_progress values (?, ?, ?, ?, ?, ?)",
+            [sha, self.source, READER_VERSION, *item.end, json.dumps(self.report.saved())],
+        )
 
-def _state(value: Any) -> str:
-    if not isinstance(value, dict):
-        return "invalid"
-    return "object" if value else "empty"
-
-
-# --- the store ------------------------------------------------------------------------------------
-
-_Schema = dict[str, pl.DataType | type[pl.DataType]]
-
-_TRAJECTORY: _Schema = {
-    "trajectory_id": pl.String,
-    "source": pl.String,
-    "native_id": pl.String,
-    "content_hash": pl.String,
-    "richness": pl.String,
-    "request": pl.String,
-    "split": pl.String,
-    "links_kind": pl.String,
-    "started_at": pl.Datetime("us"),
-    "format": pl.String,
-    "num_calls": pl.Int32,
-    "meta": pl.String,
-}
-_CALL: _Schema = {
-    "trajectory_id": pl.String,
-    "position": pl.Int32,
-    "turn": pl.Int32,
-    "namespace": pl.String,
-    "name": pl.String,
-    "call_id": pl.String,
-    "arguments_raw": pl.String,
-    "arguments_state": pl.String,
-    "result": pl.String,
-    "result_hash": pl.String,
-    "result_size": pl.Int64,
-    "status": pl.String,
-    "error": pl.String,
-    "started_at": pl.Datetime("us"),
-    "ended_at": pl.Datetime("us"),
-}
-_TOOL: _Schema = {
-    "namespace": pl.String,
-    "name": pl.String,
-    "contract_hash": pl.String,
-    "description": pl.String,
-    "parameters": pl.String,
-    "input_types": pl.String,
-    "output_types": pl.String,
-    "status": pl.String,
-    "delivery": pl.Int64,
-}
-_QUARANTINE: _Schema = {
-    "quarantine_id": pl.String,
-    "source": pl.String,
-    "path": pl.String,
-    "place": pl.String,
-    "format": pl.String,
-    "reason": pl.String,
-    "raw": pl.String,
-    "created_at": pl.Datetime("us"),
-}
-_LINK: _Schema = {
-    "trajectory_id": pl.String,
-    "source_position": pl.Int32,
-    "target_position": pl.Int32,
-    "kind": pl.String,
-}
-
-
-def _store(
-    con: duckdb.DuckDBPyConnection, batch: _Batch, report: FileReport, delivery: int
-) -> None:
-    """One batch in one transaction; the report counts it only after the commit."""
-    with transaction(con):
-        counts = _write(con, batch, report, delivery)
-        _quarantine(con, batch.rejected, report)
-    for kind in _KINDS:
-        report.counts[kind].update(counts[kind])
-    for rejected, kind in batch.rejected:
-        report.quarantined += 1
-        report.reasons[rejected.reason] += 1
-        if kind:
+    def _reject(self, rejected: list[Rejected], kind: str) -> None:
+        report = self.report
+        store_rejected(
+            self.con,
+            rejected,
+            source=self.source,
+            path=report.path,
+            name=Path(report.path).name,
+            format=report.format or "",
+            keep_raw=not self.handling.drop_payloads,
+        )
+        for record in rejected:
+            report.quarantined += 1
+            report.reasons[record.reason] += 1
+            report.counts[kind]["read"] += 1
             report.counts[kind]["quarantined"] += 1
 
+    def _staged(self, records: list[tuple[str, TrajectoryRecord]]) -> list[Staged]:
+        """Trajectories told whole, ready to be stored; without those that were forgotten."""
+        if not records:
+            return []
+        for _, record in records:
+            self.report.note(record)
+        staged, redacted = stage(records, self.source, self.handling)
+        self.report.redacted += redacted
+        kept = []
+        for row in staged:
+            native_id = row.record.native_id
+            if self.forgotten and forget_key(row, self.source) in self.forgotten:
+                self.report.forgotten += 1
+                continue
+            if native_id is None:
+                content = row.content_hash
+                occurrence = self.occurrences[content]
+                self.occurrences[content] += 1
+                row.trajectory_id = key_of(self.source, None, content, occurrence)[:32]
+            kept.append(row)
+        return kept
 
-def _write(
-    con: duckdb.DuckDBPyConnection, batch: _Batch, report: FileReport, delivery: int
-) -> dict[str, Counter[str]]:
-    counts = {kind: Counter[str]() for kind in _KINDS}
-    _store_trajectories(con, batch.trajectories, report.source, counts)
-    _store_tools(con, batch.tools, report.source, delivery, counts["tools"])
-    _store_edges(con, batch.edges, report.source)
-    return counts
+    def _store_fragments(self, batch: _Batch) -> None:
+        """New conversations are assembled at once, known ones at the end of the file."""
+        if not batch.fragments:
+            return
+        told, redacted = stage_events(batch.fragments, self.handling)
+        self.report.redacted += redacted
+        known = known_conversations(self.con, told, self.source)
+        append_fragments(self.con, told, self.source)
+        mark_pending(self.con, known, self.source)
+        for key in known:
+            self.told.setdefault(key, None)
+        new = {key: one for key, one in told.items() if key not in known}
+        self._assemble(new, set(new), is_first=True)
+
+    def settle(self) -> None:
+        """Assemble every conversation of this source that has waited for the end of its file."""
+        while True:
+            keys = pending_conversations(self.con, self.source, BATCH_CALLS)
+            if not keys:
+                return
+            with transaction(self.con):
+                whole, learnt = merge_fragments(self.con, keys, self.source)
+                self._assemble(whole, learnt, is_first=False)
+            if self.progress:
+                self.progress(self.report.path, self.report.counts["trajectories"]["read"])
+
+    def _assemble(self, told: dict[Key, Told], learnt: set[Key], *, is_first: bool) -> None:
+        """Trajectories of these conversations, in place of those made of fewer events."""
+        if not told:
+            return
+        records: list[tuple[str, TrajectoryRecord]] = []
+        conversations: list[str] = []
+        strange: list[Rejected] = []
+        tools: list[ToolRecord] = []
+        for (format, conversation), one in told.items():
+            try:
+                made = list(assembler_of(format)(conversation, list(one.events.values())))
+                for record in made:
+                    _check(record)
+            except _STRANGE as error:
+                reason = (
+                    f"expected events of a {format} conversation, got {type(error).__name__}: "
+                    f"{str(error)[:200]}"
+                )
+                strange.append(Rejected(f"conversation {conversation}", reason, one.to_text()))
+                continue
+            for record in made:
+                if isinstance(record, TrajectoryRecord):
+                    records.append((format, record))
+                    conversations.append(conversation)
+                elif isinstance(record, ToolRecord):
+                    tools.append(record)
+                elif isinstance(record, Ignored):
+                    self.report.ignored[record.what] += 1
+        for format, record in records:
+            self.report.note(record)
+            self.report.formats[format] += 1
+        staged, _ = stage(records, self.source, self.handling, assembled_from=conversations)
+        changed = replace_assembled(self.con, staged, list(told), self.source)
+        store_tools(self.con, tools, self.source, self.delivery)
+        self._reject(strange, "trajectories")
+        made_of: dict[Key, list[Staged]] = {key: [] for key in told}
+        for row in staged:
+            made_of[(row.format, row.assembled_from or "")].append(row)
+        for key, rows in made_of.items():
+            if is_first:
+                self._tally(key, rows, "new")
+            elif key in self.told:  # others were left by a reading that was killed
+                is_changed = key in changed or key in learnt
+                self._tally(key, rows, "updated" if is_changed else "duplicate")
+
+    def _tally(self, key: Key, rows: list[Staged], outcome: str) -> None:
+        """Count a conversation once, as it is now, however often the file comes back to it."""
+        report = self.report
+        before = self.told.get(key)
+        if before is not None:
+            calls = before.statuses.total()
+            report.counts["trajectories"].subtract(
+                {"read": before.trajectories, before.outcome: before.trajectories}
+            )
+            report.counts["calls"].subtract({"read": calls, before.outcome: calls})
+            report.statuses.subtract(before.statuses)
+            report.orphans -= before.orphans
+            report.copies -= before.copies
+            outcome = before.outcome
+        now = _Tally(
+            outcome,
+            len(rows),
+            Counter(tally_statuses(rows)),
+            sum(len(row.record.orphans) for row in rows),
+            sum(row.record.duplicates for row in rows),
+        )
+        calls = now.statuses.total()
+        report.counts["trajectories"].update({"read": now.trajectories, outcome: now.trajectories})
+        report.counts["calls"].update({"read": calls, outcome: calls})
+        report.statuses.update(now.statuses)
+        self.told[key] = now
+
+
+def _check(record: Record) -> None:
+    """What a reader yields is what it says; JSON of an unforeseen shape may have slipped in.
+
+    Raises:
+        TypeError: A text is none.
+    """
+    if isinstance(record, TrajectoryRecord):
+        if not isinstance(record.request, str):
+            raise TypeError(f"expected the request as text, got {type(record.request).__name__}")
+        for call in record.calls:
+            if not isinstance(call.name, str):
+                raise TypeError(f"expected a tool's name, got {type(call.name).__name__}")
+            if call.result is not None and not isinstance(call.result, (str, dict)):
+                raise TypeError(f"expected a result as text, got {type(call.result).__name__}")
+            if call.error is not None and not isinstance(call.error, str):
+                raise TypeError(f"expected an error as text, got {type(call.error).__name__}")
+    elif isinstance(record, ToolRecord) and not isinstance(record.name, str):
+        raise TypeError(f"expected a tool's name, got {type(record.name).__name__}")
+
+
+def forget_key(row: Staged, source: str) -> str:
+    """By what a trajectory told whole is known when it was to be forgotten."""
+    native_id = row.record.native_id
+    return key_of(source, native_id, None if native_id is not None else row.content_hash)
+
+
+def conversation_key(source: str, format: str, conversation: str) -> str:
+    """By what a conversation told in pieces is known when it was to be forgotten."""
+    return key_of(source, format, "conversation", conversation)
+
+
+def settle_pending(con: duckdb.DuckDBPyConnection, delivery: int) -> None:
+    """Finish what a reading that was killed left half done, in every source."""
+    for (source,) in con.execute("select distinct source from pending order by source").fetchall():
+        _Run(con, FileReport("", source), delivery, "auto", Handling(), None).settle()
 
 
 def store_item(
@@ -589,249 +541,15 @@ def store_item(
 ) -> bool:
     """Store one record inside the caller's transaction; False, and nothing stored, if unusable."""
     shape = shape_of(item.value) if item.error is None else None
-    batch = _Batch()
-    if shape is not None:
-        _sort_in(batch, item, shape, report, Counter())
-    if shape is None or batch.rejected:
+    if shape is None or shape.gathered:
         return False
-    _write(con, batch, report, delivery)
+    run = _Run(con, report, delivery, "auto", Handling(), None)
+    batch = _Batch()
+    run._sort_in(batch, item, shape)
+    if batch.rejected:
+        return False
+    store_whole(con, run._staged(batch.whole), report.source)
+    store_tools(con, batch.tools, report.source, delivery)
+    store_edges(con, batch.edges, report.source)
+    run._store_fragments(batch)
     return True
-
-
-def _store_trajectories(
-    con: duckdb.DuckDBPyConnection,
-    rows: list[_Row],
-    source: str,
-    counts: dict[str, Counter[str]],
-) -> None:
-    if not rows:
-        return
-    keys = pl.DataFrame(
-        {
-            "trajectory_id": [row.trajectory_id for row in rows],
-            "native_id": [row.record.native_id for row in rows],
-        },
-        schema={"trajectory_id": pl.String, "native_id": pl.String},
-    )
-    con.register("staged_key", keys)
-    stored = {
-        row[0]
-        for row in con.execute(
-            "select k.trajectory_id from staged_key k join trajectory t using (trajectory_id)"
-        ).fetchall()
-    }
-    forms = _stored_forms(con, source)
-    con.unregister("staged_key")
-    keep: dict[str, _Row] = {}
-    by_key: dict[str, list[str]] = {}
-    replaced: list[str] = []
-    for row in rows:
-        size = len(row.calls)
-        if row.trajectory_id in stored or row.trajectory_id in keep:
-            _count(counts, "duplicate", size)
-            continue
-        native_id = row.record.native_id
-        if native_id is None:
-            keep[row.trajectory_id] = row
-            _count(counts, "new", size)
-            continue
-        rivals: list[tuple[str, Form]] = list(forms.get(native_id, {}).items())
-        rivals += [(i, keep[i].form) for i in by_key.get(native_id, []) if i in keep]
-        if any(supersedes(form, row.form) for _, form in rivals):
-            _count(counts, "duplicate", size)
-            continue
-        beaten = [i for i, form in rivals if supersedes(row.form, form)]
-        for trajectory_id in beaten:
-            if keep.pop(trajectory_id, None) is None:
-                replaced.append(trajectory_id)
-                forms[native_id].pop(trajectory_id)
-        keep[row.trajectory_id] = row
-        by_key.setdefault(native_id, []).append(row.trajectory_id)
-        _count(counts, "updated" if beaten else "new", size)
-    if replaced:
-        delete_trajectories(con, replaced)
-    _append(con, list(keep.values()), source)
-
-
-def _count(counts: dict[str, Counter[str]], outcome: str, num_calls: int) -> None:
-    counts["trajectories"][outcome] += 1
-    counts["calls"][outcome] += num_calls
-
-
-def _stored_forms(con: duckdb.DuckDBPyConnection, source: str) -> dict[str, dict[str, Form]]:
-    """Stored forms of the staged native ids, by native id and trajectory id."""
-    heads = con.execute(
-        "select t.native_id, t.trajectory_id, t.content_hash, t.request, t.richness, t.started_at "
-        "from trajectory t where t.source = ? and t.native_id in "
-        "(select native_id from staged_key k where not exists "
-        "(select 1 from trajectory x where x.trajectory_id = k.trajectory_id))",
-        [source],
-    ).fetchall()
-    if not heads:
-        return {}
-    con.register("wanted", pl.DataFrame({"trajectory_id": [head[1] for head in heads]}))
-    calls: dict[str, list[CallForm]] = {}
-    for trajectory_id, *call in con.execute(
-        "select c.trajectory_id, c.name, c.arguments_raw, c.status, c.result_hash, c.call_id "
-        "from call c join wanted using (trajectory_id) order by c.trajectory_id, c.position"
-    ).fetchall():
-        calls.setdefault(trajectory_id, []).append((call[0], call[1], call[2], call[3], call[4]))
-    con.unregister("wanted")
-    forms: dict[str, dict[str, Form]] = {}
-    for native_id, trajectory_id, content_hash, request, richness, started_at in heads:
-        forms.setdefault(native_id, {})[trajectory_id] = Form(
-            content_hash,
-            request,
-            tuple(calls.get(trajectory_id, ())),
-            tuple(json.loads(richness)),
-            started_at,
-        )
-    return forms
-
-
-def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence[str]) -> None:
-    """Remove trajectories with their calls and links, and so with exactly their own evidence."""
-    con.register("unwanted", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
-    con.execute("delete from link where trajectory_id in (select trajectory_id from unwanted)")
-    con.execute("delete from call where trajectory_id in (select trajectory_id from unwanted)")
-    con.execute(
-        "delete from trajectory where trajectory_id in (select trajectory_id from unwanted)"
-    )
-    con.unregister("unwanted")
-
-
-def _append(con: duckdb.DuckDBPyConnection, rows: list[_Row], source: str) -> None:
-    trajectories = [
-        (
-            row.trajectory_id,
-            source,
-            row.record.native_id,
-            row.form.content_hash,
-            json.dumps(row.form.richness),
-            row.record.request,
-            row.record.split,
-            row.record.links_kind,
-            row.record.started_at,
-            row.format,
-            len(row.calls),
-            row.meta,
-        )
-        for row in rows
-    ]
-    calls = [
-        (row.trajectory_id, call[0], call[1], source, *call[2:])
-        for row in rows
-        for call in row.calls
-    ]
-    links = [(row.trajectory_id, *link) for row in rows for link in row.links]
-    for statement, schema, data in (
-        ("insert into trajectory select * from staged", _TRAJECTORY, trajectories),
-        ("insert into call select * from staged", _CALL, calls),
-        ("insert into link select * from staged", _LINK, links),
-    ):
-        if data:
-            con.register("staged", pl.DataFrame(data, schema=schema, orient="row"))
-            con.execute(statement)
-            con.unregister("staged")
-
-
-def _store_tools(
-    con: duckdb.DuckDBPyConnection,
-    tools: list[ToolRecord],
-    source: str,
-    delivery: int,
-    counts: Counter[str],
-) -> None:
-    if not tools:
-        return
-    # The current contract of each name; within one delivery the greatest hash counts, so that the
-    # order of its records does not matter.
-    current = {
-        name: (delivered, contract, status)
-        for name, delivered, contract, status in con.execute(
-            "select name, delivery, contract_hash, status from tool_version where namespace = ? "
-            "qualify row_number() over "
-            "(partition by name order by delivery desc, contract_hash desc) = 1",
-            [source],
-        ).fetchall()
-    }
-    rows = []
-    for tool in tools:
-        row = tool_row(source, tool, delivery)
-        name, contract = row[1], row[2]
-        old = current.get(name)
-        if old and (old[1:] == (contract, "active") or (old[0] == delivery and old[1] > contract)):
-            counts["duplicate"] += 1
-            continue
-        counts["updated" if old else "new"] += 1
-        current[name] = (delivery, contract, "active")
-        rows.append(row)
-    append_tools(con, rows)
-
-
-def append_tools(con: duckdb.DuckDBPyConnection, rows: list[list[Any]]) -> None:
-    """Add rows of ``tool_row`` to tool_version."""
-    if rows:
-        con.register("staged", pl.DataFrame(rows, schema=_TOOL, orient="row"))
-        con.execute("insert into tool_version select * from staged")
-        con.unregister("staged")
-
-
-def tool_row(namespace: str, tool: ToolRecord, delivery: int, status: str = "active") -> list[Any]:
-    """A row of tool_version."""
-    name = storable(tool.name)
-    description = storable(redact_text(tool.description))
-    parameters = storable(json.dumps(list(tool.parameters), ensure_ascii=False))
-    inputs, outputs = json.dumps(list(tool.input_types)), json.dumps(list(tool.output_types))
-    contract = digest(description, parameters, inputs, outputs)[:32]
-    return [namespace, name, contract, description, parameters, inputs, outputs, status, delivery]
-
-
-def _store_edges(con: duckdb.DuckDBPyConnection, edges: list[DeclaredEdge], source: str) -> None:
-    if not edges:
-        return
-    frame = pl.DataFrame(
-        {
-            "source": [source] * len(edges),
-            "source_name": [storable(edge.source_name) for edge in edges],
-            "target_name": [storable(edge.target_name) for edge in edges],
-            "type": [storable(edge.type) for edge in edges],
-        }
-    )
-    con.register("staged_edge", frame)
-    con.execute(
-        "insert into declared_edge select distinct * from staged_edge "
-        "except select * from declared_edge"
-    )
-    con.unregister("staged_edge")
-
-
-def _quarantine(
-    con: duckdb.DuckDBPyConnection, rejected: list[tuple[Rejected, str]], report: FileReport
-) -> None:
-    if not rejected:
-        return
-    now = utc_now()
-    rows = []
-    for record, _ in rejected:
-        raw = storable(redact_text(record.raw))
-        identity = digest(report.source, Path(report.path).name, record.place, record.reason, raw)
-        kept = raw if len(raw) <= RAW_LIMIT else f"{raw[:RAW_LIMIT]} [cut, {len(raw)} characters]"
-        rows.append(
-            (
-                identity[:16],
-                report.source,
-                report.path,
-                record.place,
-                report.format or "",
-                record.reason,
-                kept,
-                now,
-            )
-        )
-    con.register("staged", pl.DataFrame(rows, schema=_QUARANTINE, orient="row"))
-    con.execute(
-        "insert into quarantine select s.* from staged s where not exists "
-        "(select 1 from quarantine q where q.quarantine_id = s.quarantine_id)"
-    )
-    con.unregister("staged")

@@ -5,8 +5,9 @@ from typing import Any
 import duckdb
 
 from warehouse.connection import transaction
+from warehouse.delivery import FileReport
 from warehouse.errors import UnreadableInput
-from warehouse.ingest import FileReport, store_item
+from warehouse.ingest import settle_pending, store_item
 from warehouse.readers.stream import parse_item
 
 
@@ -54,4 +55,5 @@ def retry_quarantine(con: duckdb.DuckDBPyConnection) -> tuple[int, int]:
             if usable:
                 con.execute("delete from quarantine where quarantine_id = ?", [identity])
         stored += usable
+    settle_pending(con, delivery)
     return stored, len(rows) - stored

@@ -26,7 +26,8 @@ def test_migrations_run_by_themselves_and_once(tmp_path):
     for _ in range(2):
         with open_warehouse(tmp_path / "new" / "w.duckdb") as con:
             numbers = con.sql("select number from schema_migration order by number").fetchall()
-            assert numbers == [(1,), (2,)]
+            assert numbers == [(i + 1,) for i in range(len(numbers))]
+            assert len(numbers) >= 3
 
 
 def test_a_held_file_is_waited_for_39_644(tmp_path):

@@ -15,7 +15,8 @@ from warehouse.graph import (
     read_version,
     unlisted_tools,
 )
-from warehouse.ingest import delete_trajectories, ingest_file
+from warehouse.ingest import ingest_file
+from warehouse.storing import delete_trajectories
 
 NONE_HELD = GraphParameters(test=1e-9, validation=1e-9)
 

@@ -5,10 +5,11 @@ A carrier is told by the first bytes of the file. One that is not JSON is a modu
 """
 
 import io
+import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from warehouse.readers.stream import Item, buffered, iter_json
+from warehouse.readers.stream import Item, buffered, iter_json, iter_lines
 
 Carrier = tuple[Callable[[bytes], bool], Callable[[io.BufferedReader], Iterator[Item]]]
 
@@ -19,16 +20,20 @@ HEAD = 4096
 """Bytes a carrier is told by."""
 
 
-def iter_items(file: BinaryIO) -> Iterator[Item]:
-    """The values of a file in order; broken ones come as items with ``error``."""
-    reader = buffered(file)
+def iter_items(file: BinaryIO, *, at_byte: int = 0, at_line: int = 0) -> Iterator[Item]:
+    """The values of a file in order; broken ones come as items with ``error``.
+
+    ``at_byte`` and ``at_line`` are the ``end`` of the last item of an earlier reading, to go on
+    behind it.
+    """
     try:
-        head = reader.peek(HEAD)[:HEAD]
-    except (EOFError, OSError) as error:
-        yield Item("start of file", "", error=f"the file cannot be read: {error}")
-        return
-    for recognises, items in CARRIERS:
-        if recognises(head):
-            yield from items(reader)
+        if at_byte:
+            file.seek(at_byte)
+            yield from iter_lines(buffered(file), at_byte, at_line)
             return
-    yield from iter_json(reader)
+        reader = buffered(file)
+        head = reader.peek(HEAD)[:HEAD]
+        carrier = next((items for recognises, items in CARRIERS if recognises(head)), iter_json)
+        yield from carrier(reader)
+    except (EOFError, OSError, zlib.error) as error:
+        yield Item("end of file", "", error=f"the file cannot be read to its end: {error}")

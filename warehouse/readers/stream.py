@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,16 @@ _BLANK = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One JSON value of a file; ``error`` is set instead of ``value`` where it cannot be parsed."""
+    """One JSON value of a file; ``error`` is set instead of ``value`` where it cannot be parsed.
+
+    ``end`` is the (byte, line) behind it, where a later reading can go on; lines have one.
+    """
 
     place: str
     text: str | bytes
     value: Any = None
     error: str | None = None
+    end: tuple[int, int] | None = None
 
     @property
     def raw(self) -> str:
@@ -63,17 +66,13 @@ def buffered(file: BinaryIO) -> io.BufferedReader:
 
 def iter_json(buffered: io.BufferedReader) -> Iterator[Item]:
     """The JSON values of a file in order; broken ones come as items with ``error``."""
-    size = _CHUNK
-    try:
-        head = buffered.peek(size)[:size].lstrip(b"\xef\xbb\xbf \t\r\n")
-        if head[:1] == b"[" and not _first_line_is_json(head):
-            yield from _list_items(buffered)
-        elif _first_line_is_json(head) or b"\n" not in head or head[:1] not in (b"{", b"["):
-            yield from _line_items(buffered)
-        else:
-            yield from _document_or_lines(buffered)
-    except (EOFError, OSError, zlib.error) as error:
-        yield Item("end of file", "", error=f"the file cannot be read to its end: {error}")
+    head = buffered.peek(_CHUNK)[:_CHUNK].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if head[:1] == b"[" and not _first_line_is_json(head):
+        yield from _list_items(buffered)
+    elif _first_line_is_json(head) or b"\n" not in head or head[:1] not in (b"{", b"["):
+        yield from iter_lines(buffered)
+    else:
+        yield from _document_or_lines(buffered)
 
 
 def _first_line_is_json(head: bytes) -> bool:
@@ -110,15 +109,17 @@ def parse_item(place: str, raw: str | bytes) -> Item:
     return Item(place, raw, value, failure and f"not JSON: {failure}")
 
 
-def _line_items(file: BinaryIO) -> Iterator[Item]:
-    for number, line in enumerate(file, start=1):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        text = line.strip()
+def iter_lines(file: BinaryIO, at_byte: int = 0, at_line: int = 0) -> Iterator[Item]:
+    """One item a line; ``at_byte`` and ``at_line`` say what lies before the file's position."""
+    end = at_byte
+    for number, line in enumerate(file, start=at_line + 1):
+        end += len(line)
+        text = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip()
         if not text:
             continue
+        place, behind = f"line {number}", (end, number)
         try:
-            yield Item(f"line {number}", text, msgspec.json.decode(text))
+            yield Item(place, text, msgspec.json.decode(text), None, behind)
             continue
         except (msgspec.DecodeError, RecursionError, ValueError):
             pass
@@ -126,9 +127,10 @@ def _line_items(file: BinaryIO) -> Iterator[Item]:
             decoded = text.decode()
         except UnicodeDecodeError as error:
             failure = f"not UTF-8: {error.reason} at byte {error.start}"
-            yield Item(f"line {number}", text, error=failure)
+            yield Item(place, text, None, failure, behind)
             continue
-        yield parse_item(f"line {number}", decoded)
+        value, broken = _parse(decoded)
+        yield Item(place, decoded, value, broken and f"not JSON: {broken}", behind)
 
 
 def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
@@ -143,7 +145,7 @@ def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
     if failure is None:
         yield Item("document", text, value)
         return
-    lines = list(_line_items(io.BytesIO(data)))
+    lines = list(iter_lines(io.BytesIO(data)))
     if any(item.error is None and isinstance(item.value, dict) for item in lines):
         yield from lines
     else:

@@ -12,6 +12,7 @@ call as (
         r.trajectory_id,
         r.position,
         r.turn,
+        r.parent,
         r.namespace || '/' || r.name as key,
         r.status,
         r.started_at::date as on_day
@@ -25,6 +26,7 @@ pair as (
         s.status as source_status, t.status as target_status, s.on_day
     from call s
     join call t on t.trajectory_id = s.trajectory_id and t.turn = s.turn + 1
+        and t.parent is not distinct from s.parent
     where s.key <> t.key
     union all
     select
