@@ -14,36 +14,37 @@ from typing import Any
 
 from warehouse.payload import is_payload, value_id
 from warehouse.readers.taskbench import references
-from warehouse.values import is_telling, leaves, values_in
+from warehouse.values import is_telling, json_leaves, leaves, values_in
 
 _LABEL = re.compile(r"\$(var_?(\d+))\b")
+_SHORT = 4096
+"""Characters of JSON up to which it is indexed at once."""
 _FEW = 64
-"""Calls up to which one text of all results is searched; longer trajectories are indexed."""
+"""Longer results that are searched as text; older ones are indexed."""
 
 
 @dataclass(slots=True)
 class Used:
-    """What mining needs of one call.
+    """What mining needs of a trajectory, one entry a call.
 
     Attributes:
-        turn: Its turn.
-        ok: Whether its result may have been used.
-        text: Its arguments as text; empty where there are none.
-        arguments: Its arguments parsed, or the mapping that stands for them, or None.
-        result: Its result as text, or the mapping that stands for it, or None.
-        call_id: Its label, for references such as ``$var1$``.
+        turns: Their turns.
+        texts: Their arguments as text; None or empty where there are none.
+        arguments: Their arguments parsed, or the mapping that stands for them, or None.
+        results: Their results where they may have been used, as text or as the mapping that
+            stands for it, else None.
+        call_ids: Their labels, for references such as ``$var1$``.
     """
 
-    turn: int
-    ok: bool
-    text: str
-    arguments: Any
-    result: str | dict[str, Any] | None
-    call_id: str | None = None
+    turns: Sequence[int]
+    texts: Sequence[str | None]
+    arguments: Sequence[Any]
+    results: Sequence[str | dict[str, Any] | None]
+    call_ids: Sequence[str | None]
 
 
 def mine_links(
-    request: str, calls: Sequence[Used], *, by_value: bool = True, salt: bytes = b""
+    request: str, used: Used, *, by_value: bool = True, salt: bytes = b""
 ) -> list[tuple[int, int]]:
     """Sorted (source, target) positions: the target's arguments use the source's result.
 
@@ -51,110 +52,111 @@ def mine_links(
 
     Args:
         request: What the user asked.
-        calls: The trajectory's calls in order.
+        used: The trajectory's calls in order.
         by_value: Whether to look values up where no reference is found.
         salt: Of the hashes in payloads that are not kept.
     """
-    pairs: Iterable[tuple[int, int]] | None = _explicit(calls)
-    if pairs is None:
-        if not by_value or len(calls) < 2:
-            return []
-        if any(is_payload(call.result) or is_payload(call.arguments) for call in calls):
-            pairs = _by_hash(request, calls, salt)
-        elif len(calls) <= _FEW:
-            pairs = _by_search(request, calls)
-        else:
-            pairs = _by_index(request, calls)
-    return sorted({(s, t) for s, t in pairs if calls[s].turn < calls[t].turn})
+    turns = used.turns
+    if any(text and ("$var" in text or "<node-" in text) for text in used.texts):
+        pairs: Iterable[tuple[int, int]] = _explicit(used)
+    elif not by_value or not any(used.results):
+        return []
+    elif any(map(is_payload, used.results)) or any(map(is_payload, used.arguments)):
+        pairs = _by_hash(request, used, salt)
+    else:
+        pairs = _by_value(request, used)
+    return sorted({(s, t) for s, t in pairs if turns[s] < turns[t]})
 
 
-def _explicit(calls: Sequence[Used]) -> list[tuple[int, int]] | None:
-    if not any("$var" in call.text or "<node-" in call.text for call in calls):
-        return None
-    labels = {call.call_id: position for position, call in enumerate(calls) if call.call_id}
-    texts = [call.text for call in calls]
+def _explicit(used: Used) -> list[tuple[int, int]]:
+    labels = {call_id: position for position, call_id in enumerate(used.call_ids) if call_id}
+    texts = [text or "" for text in used.texts]
     pairs = references(texts)
     for target, text in enumerate(texts):
         for label, number in _LABEL.findall(text):
             source = labels.get(label, int(number) - 1)
-            if 0 <= source < len(calls):
+            if 0 <= source < len(texts):
                 pairs.append((source, target))
     return pairs
 
 
-def _wanted(call: Used, said: str) -> set[str]:
+def _wanted(arguments: Any, said: str) -> set[str]:
     """Values of a call's arguments whose origin is worth looking for."""
-    if not isinstance(call.arguments, dict):
+    if type(arguments) is not dict:
         return set()
-    return {v for v in leaves(call.arguments) if is_telling(v) and v.casefold() not in said}
+    return {v for v in leaves(arguments) if is_telling(v) and v.casefold() not in said}
 
 
-def _by_search(request: str, calls: Sequence[Used]) -> Iterator[tuple[int, int]]:
-    """Few calls: a value that no result holds as text needs no closer look."""
-    results = [call.result if call.ok and isinstance(call.result, str) else "" for call in calls]
-    everything = "\n".join(results[:-1])
-    if not everything.strip():
-        return
-    # Where JSON escapes something, its values do not stand in its text as they are.
-    is_plain = "\\" not in everything
-    said = request.casefold()
-    seen: list[frozenset[str] | None] = [None] * len(calls)
-    for target, call in enumerate(calls):
-        for value in _wanted(call, said):
-            if is_plain and value not in everything:
-                continue
-            for source in range(target - 1, -1, -1):
-                text = results[source]
-                if not text or calls[source].turn >= call.turn:
-                    continue
-                if is_plain and value not in text:
-                    continue
-                values = seen[source]
-                if values is None:
-                    values = seen[source] = values_in(text)
-                if value in values:
-                    yield source, target
-                    break
+def _by_value(request: str, used: Used) -> Iterator[tuple[int, int]]:
+    """The latest call of an earlier turn that gave each value.
 
-
-def _by_index(request: str, calls: Sequence[Used]) -> Iterator[tuple[int, int]]:
-    """Many calls: the latest earlier turn's call that gave each value, in one pass."""
-    said = request.casefold()
+    Short JSON is indexed by its values at once. In anything longer a value is first looked for as
+    text, which is much cheaper than taking it apart; that holds for the latest few, so that the
+    work grows with the number of calls only.
+    """
+    turns, results, said = used.turns, used.results, request.casefold()
     latest: dict[str, int] = {}
-    waiting: deque[int] = deque()
-    for target, call in enumerate(calls):
-        while waiting and calls[waiting[0]].turn < call.turn:
-            source = waiting.popleft()
-            result = calls[source].result
-            if isinstance(result, str):
-                latest.update(dict.fromkeys(values_in(result), source))
-        for value in _wanted(call, said):
-            if value in latest:
-                yield latest[value], target
-        if call.ok:
-            waiting.append(target)
+    unread: deque[int] = deque()
+    values: dict[int, frozenset[str]] = {}
+    waiting = 0
+    for target, arguments in enumerate(used.arguments):
+        while waiting < target and turns[waiting] < turns[target]:
+            text = results[waiting]
+            if text:
+                text = str(text)
+                short = json_leaves(text) if len(text) <= _SHORT else None
+                if short is not None:
+                    for value in short:
+                        latest[value] = waiting
+                else:
+                    unread.append(waiting)
+                    if len(unread) > _FEW:
+                        oldest = unread.popleft()
+                        for value in values.pop(oldest, None) or values_in(str(results[oldest])):
+                            latest[value] = max(oldest, latest.get(value, -1))
+            waiting += 1
+        if type(arguments) is not dict:
+            continue
+        for value in leaves(arguments):
+            source = latest.get(value, -1)
+            for other in reversed(unread):
+                if other < source:
+                    break
+                text = str(results[other])
+                # Where JSON escapes something, its values do not stand in its text as they are.
+                if value not in text and "\\" not in text:
+                    continue
+                if other not in values:
+                    values[other] = values_in(text)
+                if value in values[other]:
+                    source = other
+                    break
+            if source >= 0 and is_telling(value) and value.casefold() not in said:
+                yield source, target
 
 
-def _by_hash(request: str, calls: Sequence[Used], salt: bytes) -> Iterator[tuple[int, int]]:
+def _by_hash(request: str, used: Used, salt: bytes) -> Iterator[tuple[int, int]]:
     """Payloads that are not kept: the same, over salted hashes of the values."""
-    said = request.casefold()
+    turns, said = used.turns, request.casefold()
     in_request = {value_id(value, salt) for value in values_in(request)}
     latest: dict[int, int] = {}
     waiting: deque[int] = deque()
-    for target, call in enumerate(calls):
-        while waiting and calls[waiting[0]].turn < call.turn:
+    for target, arguments in enumerate(used.arguments):
+        while waiting and turns[waiting[0]] < turns[target]:
             source = waiting.popleft()
-            result = calls[source].result
-            if is_payload(result):
-                latest.update(dict.fromkeys(result["values"], source))
-            elif isinstance(result, str):
-                latest.update(dict.fromkeys((value_id(v, salt) for v in values_in(result)), source))
-        if is_payload(call.arguments):
-            wanted = set(call.arguments["values"]) - in_request
+            result = used.results[source]
+            ids = (
+                result["values"]
+                if is_payload(result)
+                else [value_id(value, salt) for value in values_in(str(result))]
+            )
+            latest.update(dict.fromkeys(ids, source))
+        if is_payload(arguments):
+            wanted = set(arguments["values"]) - in_request
         else:
-            wanted = {value_id(value, salt) for value in _wanted(call, said)}
+            wanted = {value_id(value, salt) for value in _wanted(arguments, said)}
         for value in wanted:
             if value in latest:
                 yield latest[value], target
-        if call.ok:
+        if used.results[target]:
             waiting.append(target)

@@ -1,7 +1,7 @@
 """Files in, rows out: detect, read, redact, tell new from known, store, set aside what is unusable.
 
-Each batch is one transaction: what it reports as stored survives a crash, and reading the file
-again goes on behind it. A file that was read to its end is remembered by its bytes.
+Some batches make one transaction: what is reported as stored after it survives a crash, and reading
+the file again goes on behind it. A file that was read to its end is remembered by its bytes.
 """
 
 import contextlib
@@ -62,9 +62,14 @@ from warehouse.storing import (
 )
 
 BATCH_CALLS = 20_000
-"""Calls or events of one transaction, roughly."""
+"""Calls or events of one batch, roughly."""
 BATCH_CHARACTERS = 16 << 20
-"""Characters of raw text of one transaction, roughly: keeps memory flat for huge records."""
+"""Characters of raw text of one batch, roughly: keeps memory flat for huge records."""
+COMMIT_CALLS = 120_000
+"""Calls or events of one transaction, roughly: a row group of DuckDB, which then goes to the file
+once instead of by way of its log."""
+COMMIT_CHARACTERS = 128 << 20
+"""Characters of raw text of one transaction, roughly."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
 
@@ -195,6 +200,7 @@ class _Batch:
     ignored: Counter[str] = field(default_factory=Counter)
     size: int = 0
     characters: int = 0
+    last: Item | None = None
 
     @property
     def is_full(self) -> bool:
@@ -258,7 +264,41 @@ class _Run:
         return at_byte, at_line
 
     def read(self, items: Iterator[Item], sha: str) -> None:
-        """Everything in the file, batch by batch."""
+        """Everything in the file, batch by batch, some batches a transaction."""
+        report = self.report
+        for group in self._groups(items):
+            last = None
+            with transaction(self.con):
+                for batch in group:
+                    self._store(batch)
+                    last = batch.last
+                if last is not None and self._can_resume(last):
+                    self._remember(sha, last)
+            if self.progress:
+                self.progress(report.path, report.counts["trajectories"]["read"])
+
+    def _groups(self, items: Iterator[Item]) -> Iterator[Iterator[_Batch]]:
+        """Batches in groups of one transaction each."""
+        batches = self._batches(items)
+        for first in batches:
+            size, characters = 0, 0
+
+            def group(batch: _Batch = first) -> Iterator[_Batch]:
+                nonlocal size, characters
+                while True:
+                    size += batch.size
+                    characters += batch.characters
+                    yield batch
+                    if size >= COMMIT_CALLS or characters >= COMMIT_CHARACTERS:
+                        return
+                    following = next(batches, None)
+                    if following is None:
+                        return
+                    batch = following
+
+            yield group()
+
+    def _batches(self, items: Iterator[Item]) -> Iterator[_Batch]:
         batch = _Batch()
         for item in items:
             batch.characters += len(item.text)
@@ -272,11 +312,12 @@ class _Run:
             else:
                 self._sort_in(batch, item, shape)
             if batch.is_full:
-                self._store(batch, (sha, item) if self._can_resume(item) else None)
+                batch.last = item
+                yield batch
                 batch = _Batch()
         for (_, conversation), (shape, parts) in self.gathered.items():
             self._sort_in(batch, gather(conversation, parts), shape)
-        self._store(batch, None)
+        yield batch
 
     def _can_resume(self, item: Item) -> bool:
         """Whether what follows the item means the same without what came before it.
@@ -327,29 +368,24 @@ class _Run:
 
     # --- storing
 
-    def _store(self, batch: _Batch, resume_at: tuple[str, Item] | None) -> None:
-        """One batch in one transaction; the report counts it only after the commit."""
+    def _store(self, batch: _Batch) -> None:
+        """One batch inside the transaction of its group."""
         report, con = self.report, self.con
         whole = self._staged(batch.whole)
-        with transaction(con):
-            counts = store_whole(con, whole, self.source)
-            tools = store_tools(con, batch.tools, self.source, self.delivery)
-            store_edges(con, batch.edges, self.source)
-            self._reject(batch.rejected, "trajectories")
-            self._store_fragments(batch)
-            report.counts["trajectories"]["read"] += len(whole)
-            report.counts["calls"]["read"] += sum(len(row.calls) for row in whole)
-            for kind in ("trajectories", "calls"):
-                report.counts[kind].update(counts[kind])
-            report.statuses.update(tally_statuses(whole))
-            report.counts["tools"]["read"] += len(batch.tools)
-            report.counts["tools"].update(tools)
-            report.declared_edges += len(batch.edges)
-            report.ignored.update(batch.ignored)
-            if resume_at is not None:
-                self._remember(*resume_at)
-        if self.progress:
-            self.progress(report.path, report.counts["trajectories"]["read"])
+        counts = store_whole(con, whole, self.source)
+        tools = store_tools(con, batch.tools, self.source, self.delivery)
+        store_edges(con, batch.edges, self.source)
+        self._reject(batch.rejected, "trajectories")
+        self._store_fragments(batch)
+        report.counts["trajectories"]["read"] += len(whole)
+        report.counts["calls"]["read"] += sum(len(row.calls) for row in whole)
+        for kind in ("trajectories", "calls"):
+            report.counts[kind].update(counts[kind])
+        report.statuses.update(tally_statuses(whole))
+        report.counts["tools"]["read"] += len(batch.tools)
+        report.counts["tools"].update(tools)
+        report.declared_edges += len(batch.edges)
+        report.ignored.update(batch.ignored)
 
     def _remember(self, sha: str, item: Item) -> None:
         assert item.end is not None

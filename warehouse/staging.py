@@ -3,17 +3,17 @@
 The work is done batch by batch, and what can be done for many texts at once is.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from warehouse.dataflow import Used, mine_links
 from warehouse.identity import CallForm, Form, richness_of
-from warehouse.payload import MARK, cut, dropped, hash_of, is_payload
+from warehouse.payload import MARK, cut, dropped, is_payload
 from warehouse.readers.stream import parse
 from warehouse.records import UNRECORDED, Call, TrajectoryRecord
 from warehouse.redact import redact_event, redact_payload, redact_value, storable, suspicious
@@ -24,6 +24,7 @@ LONG = 1 << 16
 """Characters of an event from which on its result is cut before it is stored."""
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 NAME, CALL_ID, RAW, STATUS, RESULT_HASH = 2, 3, 4, 8, 6
 """Places in a call's row (see ``_call_row``) that identity compares."""
@@ -74,7 +75,7 @@ class Staged:
 
 def key_of(*parts: Any) -> str:
     """64 hex digits that stand for the parts."""
-    return hashlib.sha256(_encode(parts)).hexdigest()
+    return sha256(_encode(parts)).hexdigest()
 
 
 # --- trajectories ---------------------------------------------------------------------------------
@@ -164,22 +165,59 @@ def _stage(
     assembled_from: str | None,
 ) -> Staged:
     calls = record.calls
-    turns = _turns(calls)
     rows: list[tuple[Any, ...]] = []
     values: list[Any] = []
-    for position, call in enumerate(calls):
-        at = 1 + 3 * position
-        state, value = _parsed(call, texts[at])
+    at = 1
+    for position, (call, turn) in enumerate(zip(calls, _turns(calls), strict=True)):
+        raw, result, error = texts[at], texts[at + 1], texts[at + 2]
+        if raw:
+            value = call.arguments
+            if type(value) is str:
+                value = _object(value)
+            if type(value) is dict:
+                state = "object" if value else "empty"
+            else:
+                state, value = "invalid", None
+        else:
+            state, value = _bare(call, raw)
         values.append(value)
+        if clean:
+            raw = clean.get(at, raw)
+            result = clean.get(at + 1, result)
+            error = clean.get(at + 2, error)
+        at += 3
+        status = call.status
+        if state == "invalid" and status != "error":
+            status = "invalid"
+        name, call_id = call.name, call.call_id
+        if result is not None:
+            digest: str | None = sha256(result.encode()).hexdigest()[:32]
+            size: int | None = len(result)
+            if len(result) > RESULT_LIMIT:
+                result = result[:RESULT_LIMIT]
+        elif call.result is None:
+            digest = size = None
+        else:
+            digest, size, result = _shown(call.result)
         rows.append(
-            _call_row(
+            (
                 position,
-                turns[position],
-                call,
+                turn,
+                name if name.isascii() else storable(name),
+                call_id if call_id is None or call_id.isascii() else storable(call_id),
+                raw if raw is not None or value is None else _dropped_text(value["hash"]),
                 state,
-                clean.get(at, texts[at]),
-                clean.get(at + 1, texts[at + 1]),
-                clean.get(at + 2, texts[at + 2]),
+                digest,
+                size,
+                status,
+                None if error is None else error[:RESULT_LIMIT],
+                call.started_at,
+                call.ended_at,
+                call.parent,
+                call.attempts,
+                call.uid,
+                encoded(list(call.flags)) if call.flags else None,
+                result,
             )
         )
     stated = record.links_kind in ("gold", "dataflow")
@@ -243,69 +281,33 @@ def _turns(calls: Sequence[Call]) -> list[int]:
     return [numbers[call.parent][call.turn] for call in calls]
 
 
-def _parsed(call: Call, text: str | None) -> tuple[str, Any]:
-    """What the arguments are (object, empty, invalid, unrecorded), and the object."""
-    arguments = call.arguments
-    if text is None:
-        return ("unrecorded", None) if arguments is UNRECORDED else (arguments["state"], arguments)
-    if text == "":
+def _object(text: str) -> Any:
+    """Arguments parsed, also where they were encoded twice; None where they are no JSON."""
+    try:
+        value = _decode(text)
+        return parse(value) if type(value) is str else value
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        pass
+    try:
+        value = parse(text)
+        return parse(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return None
+
+
+def _bare(call: Call, raw: str | None) -> tuple[str, Any]:
+    """State and value of arguments without text: none sent, none recorded, or not kept."""
+    if raw is not None:
         return "empty", None
-    value = arguments
-    if isinstance(value, str):
-        try:
-            value = parse(value)
-            if isinstance(value, str):  # encoded twice
-                value = parse(value)
-        except (ValueError, RecursionError):
-            return "invalid", None
-    if not isinstance(value, dict):
-        return "invalid", None
-    return ("object" if value else "empty"), value
+    if call.arguments is UNRECORDED:
+        return "unrecorded", None
+    return call.arguments["state"], call.arguments
 
 
-def _call_row(
-    position: int,
-    turn: int,
-    call: Call,
-    state: str,
-    raw: str | None,
-    result: str | None,
-    error: str | None,
-) -> tuple[Any, ...]:
-    """The columns of ``call`` from position on, without the namespace; the result stands last."""
-    status = call.status
-    if state == "invalid" and status != "error":
-        status = "invalid"
-    digest = size = None
-    if result is not None:
-        digest, size = hash_of(result), len(result)
-        if size > RESULT_LIMIT:
-            result = result[:RESULT_LIMIT]
-    elif call.result is not None:
-        payload = call.result
-        assert isinstance(payload, dict)
-        digest, size, result = payload["hash"], payload["size"], payload.get("head")
-    if raw is None and is_payload(call.arguments):
-        raw = _dropped_text(call.arguments["hash"])
-    return (
-        position,
-        turn,
-        storable(call.name),
-        None if call.call_id is None else storable(str(call.call_id)),
-        raw,
-        state,
-        digest,
-        size,
-        status,
-        None if error is None else error[:RESULT_LIMIT],
-        call.started_at,
-        call.ended_at,
-        call.parent,
-        call.attempts,
-        call.uid,
-        encoded(list(call.flags)) if call.flags else None,
-        result,
-    )
+def _shown(payload: str | dict[str, Any]) -> tuple[str, int, str | None]:
+    """Hash, size and beginning of a result that is not kept whole."""
+    assert isinstance(payload, dict)
+    return payload["hash"], payload["size"], payload.get("head")
 
 
 def _dropped_text(digest: str) -> str:
@@ -336,22 +338,13 @@ def _mined(
     calls = record.calls
     if len(calls) < 2:
         return []
-    has_results = by_value and any(call.result for call in calls[:-1])
-    if not has_results and not any(
-        text and ("$var" in text or "<node-" in text) for text in texts[1::3]
-    ):
-        return []
-    used = [
-        Used(
-            call.turn,
-            call.status == "ok",
-            texts[1 + 3 * i] or "",
-            values[i],
-            call.result,
-            call.call_id,
-        )
-        for i, call in enumerate(calls)
-    ]
+    used = Used(
+        turns=[call.turn for call in calls],
+        texts=texts[1::3],
+        arguments=values,
+        results=[call.result if call.status == "ok" else None for call in calls],
+        call_ids=[call.call_id for call in calls],
+    )
     return mine_links(record.request, used, by_value=by_value, salt=salt)
 
 
@@ -434,7 +427,10 @@ def _without_payloads(value: Any, salt: bytes) -> Any:
 
 
 def _state_of(text: str) -> str:
-    return _parsed(Call(name="", turn=0, arguments=text), text)[0]
+    value = _object(text)
+    if type(value) is not dict:
+        return "invalid"
+    return "object" if value else "empty"
 
 
 def read_events(text: str) -> Told:

@@ -1,36 +1,70 @@
 """The values inside a payload: leaves of JSON, or words of text."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from warehouse.readers.stream import parse
 from warehouse.redact import REDACTED
+
+_decode = msgspec.json.Decoder().decode
 
 _TOKEN = re.compile(r"[^\s\"'{}\[\](),;]{4,}")
 _MAX_TEXT = 200_000
 """Characters of a text that is no JSON that are looked at."""
 _MIN_TEXT = 4
 _MIN_NUMBER = 1000
+_JSON_BEGINS = frozenset('{["-0123456789tfn \n')
 
 
-def leaves(value: Any) -> Iterator[str]:
-    """Text and numbers (as JSON writes them) at any depth of a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
+def leaves(value: Any) -> list[str]:
+    """Text and numbers (as JSON writes them) inside a JSON value, but for those too short to tell.
+
+    Short text and small numbers are the same everywhere by chance; see ``is_telling``.
+    """
+    found: list[str] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[str]) -> None:
+    kind = type(value)
+    if kind is str:
+        if len(value) >= _MIN_TEXT:
+            found.append(value)
+    elif kind is dict:
         for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, list):
+            if type(item) is str:
+                if len(item) >= _MIN_TEXT:
+                    found.append(item)
+            else:
+                _collect(item, found)
+    elif kind is list:
         for item in value:
-            yield from leaves(item)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield repr(value)
+            _collect(item, found)
+    elif (kind is int or kind is float) and not -_MIN_NUMBER < value < _MIN_NUMBER:
+        found.append(repr(value))
+
+
+def json_leaves(text: str) -> list[str] | None:
+    """The leaves of a text that is a JSON object or list; None where it is neither."""
+    if text[0] not in "{[":
+        return None
+    found: list[str] = []
+    try:
+        _collect(_decode(text), found)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        try:
+            _collect(parse(text), found)
+        except (ValueError, RecursionError):
+            return None
+    return found
 
 
 def values_in(text: str) -> frozenset[str]:
     """Every value of a result: the leaves where it is JSON, else its words."""
-    if text[:1] in '{["0123456789-tfn \n':
+    if text[:1] in _JSON_BEGINS:
         try:
             return frozenset(leaves(parse(text)))
         except (ValueError, RecursionError):
@@ -40,9 +74,11 @@ def values_in(text: str) -> frozenset[str]:
 
 def is_telling(value: str) -> bool:
     """Whether two uses of the value are hardly chance: no short text, no small number."""
-    if value[:1] <= "9":  # digits, signs, blanks: it may be a number
+    if len(value) < _MIN_TEXT or REDACTED in value:
+        return False
+    if value[0] <= "9":  # digits, signs, blanks: it may be a number
         try:
             return abs(float(value)) >= _MIN_NUMBER
         except ValueError:
             pass
-    return len(value) >= _MIN_TEXT and REDACTED not in value
+    return True

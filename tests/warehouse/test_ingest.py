@@ -280,7 +280,7 @@ import sys
 from pathlib import Path
 import warehouse.ingest as ingest
 from warehouse.connection import open_warehouse
-ingest.BATCH_CALLS = 50
+ingest.BATCH_CALLS = ingest.COMMIT_CALLS = 50
 with open_warehouse(Path(sys.argv[1])) as con:
     ingest.ingest_file(con, Path(sys.argv[2]), source="s", delivery=1,
                        progress=lambda path, n: print(n, flush=True))
