@@ -152,6 +152,10 @@ def ingest(
     paths: Annotated[list[str], typer.Argument(help="Files, folders, globs, .gz, or -.")],
     format: Annotated[str, typer.Option(help="A format's name; auto tells by content.")] = "auto",
     source: Source = None,
+    drop_payloads: Annotated[
+        bool | None,
+        typer.Option("--drop-payloads/--keep-payloads", help="Keep no arguments and results."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Store trajectories and tools; quarantine what cannot be used."""
@@ -160,10 +164,32 @@ def ingest(
         from tasks.progress import Progress
 
         with Progress("ingest") as progress:
-            result = run(settings, paths, format=format, source=source, progress=progress.records)
+            result = run(
+                settings,
+                paths,
+                format=format,
+                source=source,
+                drop_payloads=drop_payloads,
+                progress=progress.records,
+            )
         _print(result, as_json, show.ingest)
         if result["refused"]:
             _fail(" ".join(result["refused"]))
+
+
+@app.command()
+def forget(
+    trajectory: Annotated[
+        str | None, typer.Argument(metavar="TRAJECTORY", help="Its id, or the beginning of ours.")
+    ] = None,
+    source: Source = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a trajectory, or a whole source, with its evidence and quarantined text."""
+    with _session() as settings:
+        from tasks.forgetting import forget as run
+
+        _print(run(settings, trajectory, source), as_json, show.record)
 
 
 @quarantine.command("list")

@@ -56,27 +56,36 @@ def record(value: Mapping[str, Any]) -> None:
 
 
 def ingest(value: Mapping[str, Any]) -> None:
-    """Files read, with counts."""
+    """Files read, with counts, then what each format lacked."""
     read = [f for f in value["files"] if not f.get("skipped")]
     _table(
         "Read",
         ("file", "source", "format", "trajectories", "new", "updated", "duplicate", "calls",
-         "tools", "quarantined"),
+         "statuses", "tools", "quarantined"),
         [
             (
                 f["path"].rsplit("/", 1)[-1], f["source"], f["format"], f["trajectories"]["read"],
                 f["trajectories"]["new"], f["trajectories"]["updated"],
-                f["trajectories"]["duplicate"], f["calls"]["read"], f["tools"]["read"],
-                f["quarantined"],
+                f["trajectories"]["duplicate"], f["calls"]["read"],
+                ", ".join(f"{count} {status}" for status, count in f["statuses"].items()),
+                f["tools"]["read"], f["quarantined"],
             )
             for f in read
         ],
     )  # fmt: skip
+    lacks: dict[tuple[str, str], list[str]] = {}
+    for file in read:
+        if file["losses"]:
+            name = file["path"].rsplit("/", 1)[-1]
+            lacks.setdefault((file["format"], ", ".join(file["losses"])), []).append(name)
+    for (format, losses), files in lacks.items():
+        _say(f"{format} without {losses}: {_some(files)}")
     for file in value["files"]:
         if file.get("skipped"):
             _say(f"skipped {file['path'].rsplit('/', 1)[-1]}: {file['skipped']}")
-        elif file["losses"]:
-            _say(f"{file['format']} files carry no {', '.join(file['losses'])}")
+    redacted = sum(file.get("redacted", 0) for file in read)
+    if redacted:
+        _say(f"secrets were taken out of {redacted} texts")
 
 
 def quarantine(value: Mapping[str, Any]) -> None:

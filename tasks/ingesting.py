@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from tasks.settings import Settings
 from warehouse.connection import open_warehouse
 from warehouse.delivery import FileReport, find_files, totals_of
 from warehouse.errors import UnreadableInput
-from warehouse.ingest import ingest_file, settle_pending
+from warehouse.ingest import Progress, ingest_file, settle_pending
 from warehouse.quarantine import list_quarantine, retry_quarantine, show_quarantined
 from warehouse.readers.registry import FORMATS
+from warehouse.staging import Handling
 
 log = logging.getLogger("toolatlas")
 
@@ -26,7 +27,8 @@ def ingest(
     *,
     format: str = "auto",
     source: str | None = None,
-    progress: Callable[[str, int], None] | None = None,
+    drop_payloads: bool | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Read files, folders, globs or standard input (``-``) into the warehouse.
 
@@ -35,7 +37,8 @@ def ingest(
         paths: What to read, in this order.
         format: A format's name, or ``auto``.
         source: Name of the source; default: the folder's or the file's name.
-        progress: Told the file and the trajectories read so far, after each batch.
+        drop_payloads: Keep no arguments and results; default: the setting.
+        progress: Told after each transaction how far it is.
 
     Returns:
         ``files`` and ``totals`` as in ``ingest --json``, and ``refused``: sentences about what was
@@ -46,6 +49,8 @@ def ingest(
     """
     if format != "auto" and format not in FORMATS:
         raise WrongUsage(f"expected --format auto, {', '.join(FORMATS)}, got {format!r}.")
+    drop = settings.drop_payloads if drop_payloads is None else drop_payloads
+    handling = Handling(drop, settings.salt)
     with tempfile.TemporaryDirectory() as spool:
         files = _with_stdin(paths, Path(spool))
         with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
@@ -62,6 +67,7 @@ def ingest(
                     delivery=delivery,
                     format=format,
                     name=shown,
+                    handling=handling,
                     progress=progress,
                 )
             reports.append(report)

@@ -68,6 +68,7 @@ class Progress:
             log.info("%s: %s", self._step, text)
             self._last = time.monotonic()
 
-    def records(self, path: str, count: int) -> None:
-        """Trajectories read of a file."""
-        self.say(f"{path}, {count} trajectories")
+    def records(self, path: str, count: int, share: float | None = None) -> None:
+        """Trajectories read of a file, and the share of it that is done, where that is known."""
+        done = "" if share is None else f", {share:.0%}"
+        self.say(f"{path}, {count:,} trajectories{done}", share)

@@ -4,6 +4,7 @@ A setting is ``TOOLATLAS_<NAME>`` in the environment or a line in ``toolatlas.to
 project; the environment wins.
 """
 
+import contextlib
 import difflib
 import hashlib
 import os
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(PROJECT_ROOT / ".toolatlas", description="folder of all state")
     ingest_paths: tuple[str, ...] = Field((), description="what nightly ingests first")
+    drop_payloads: bool = Field(False, description="keep no arguments and results, only hashes")
     lock_wait_s: float = Field(30.0, ge=0, description="seconds to wait for the warehouse")
 
     seed: int = Field(0, ge=0, description="of splits, training and bootstrap")
@@ -134,6 +136,21 @@ class Settings(BaseSettings):
     def warehouse(self) -> Path:
         """The DuckDB file."""
         return self.home / "warehouse.duckdb"
+
+    @cached_property
+    def salt(self) -> bytes:
+        """Of the hashes that stand for payloads; made once, kept beside the warehouse."""
+        path = self.home / "salt"
+        self.home.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            temporary = self.home / f".salt.{os.getpid()}"
+            temporary.write_bytes(os.urandom(32))
+            temporary.chmod(0o600)
+            try:
+                path.hardlink_to(temporary)
+            finally:
+                temporary.unlink()
+        return path.read_bytes()
 
     @cached_property
     def graphs(self) -> Path:

@@ -6,6 +6,7 @@ the file again goes on behind it. A file that was read to its end is remembered 
 
 import contextlib
 import gc
+import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,8 +85,8 @@ _STRANGE = (
 )
 """What valid JSON of an unforeseen shape raises in a reader: that record is set aside."""
 
-Progress = Callable[[str, int], None]
-"""Called with the file's name and the trajectories read so far."""
+Progress = Callable[[str, int, float | None], None]
+"""Called with the file's name, the trajectories read, and the share of the file, where known."""
 
 
 def ingest_file(
@@ -127,8 +128,10 @@ def ingest_file(
     if known:
         report.recall(json.loads(known[0][0]))
         return report
-    run = _Run(con, report, delivery, format, handling or Handling(), progress)
     with open_bytes(path) as file, _without_collector():
+        # Of a packed file the unpacked size is not known.
+        num_bytes = 0 if isinstance(file, gzip.GzipFile) else path.stat().st_size
+        run = _Run(con, report, delivery, format, handling or Handling(), progress, num_bytes)
         at_byte, at_line = run.resume(sha)
         items = _probe(iter_items(file, at_byte=at_byte, at_line=at_line), format)
         first = next(items, None)
@@ -228,7 +231,8 @@ class _Run:
         delivery: int,
         format: str,
         handling: Handling,
-        progress: Progress | None,
+        progress: Progress | None = None,
+        num_bytes: int = 0,
     ) -> None:
         self.con = con
         self.report = report
@@ -237,6 +241,7 @@ class _Run:
         self.format = format
         self.handling = handling
         self.progress = progress
+        self.num_bytes = num_bytes
         self.occurrences: Counter[str] = Counter()
         self.told: dict[Key, _Tally | None] = {}
         self.gathered: dict[tuple[int, str | None], tuple[Shape, list[Item]]] = {}
@@ -265,7 +270,6 @@ class _Run:
 
     def read(self, items: Iterator[Item], sha: str) -> None:
         """Everything in the file, batch by batch, some batches a transaction."""
-        report = self.report
         for group in self._groups(items):
             last = None
             with transaction(self.con):
@@ -274,8 +278,13 @@ class _Run:
                     last = batch.last
                 if last is not None and self._can_resume(last):
                     self._remember(sha, last)
-            if self.progress:
-                self.progress(report.path, report.counts["trajectories"]["read"])
+            self._tell(last)
+
+    def _tell(self, last: Item | None) -> None:
+        if self.progress:
+            at = None if last is None or last.end is None or not self.num_bytes else last.end[0]
+            share = None if at is None else at / self.num_bytes
+            self.progress(self.report.path, self.report.counts["trajectories"]["read"], share)
 
     def _groups(self, items: Iterator[Item]) -> Iterator[Iterator[_Batch]]:
         """Batches in groups of one transaction each."""
@@ -425,7 +434,9 @@ class _Run:
         kept = []
         for row in staged:
             native_id = row.record.native_id
-            if self.forgotten and forget_key(row, self.source) in self.forgotten:
+            if self.forgotten and (
+                trajectory_key(self.source, native_id, row.content_hash) in self.forgotten
+            ):
                 self.report.forgotten += 1
                 continue
             if native_id is None:
@@ -459,8 +470,7 @@ class _Run:
             with transaction(self.con):
                 whole, learnt = merge_fragments(self.con, keys, self.source)
                 self._assemble(whole, learnt, is_first=False)
-            if self.progress:
-                self.progress(self.report.path, self.report.counts["trajectories"]["read"])
+            self._tell(None)
 
     def _assemble(self, told: dict[Key, Told], learnt: set[Key], *, is_first: bool) -> None:
         """Trajectories of these conversations, in place of those made of fewer events."""
@@ -555,10 +565,9 @@ def _check(record: Record) -> None:
         raise TypeError(f"expected a tool's name, got {type(record.name).__name__}")
 
 
-def forget_key(row: Staged, source: str) -> str:
+def trajectory_key(source: str, native_id: str | None, content_hash: str) -> str:
     """By what a trajectory told whole is known when it was to be forgotten."""
-    native_id = row.record.native_id
-    return key_of(source, native_id, None if native_id is not None else row.content_hash)
+    return key_of(source, native_id, None if native_id is not None else content_hash)
 
 
 def conversation_key(source: str, format: str, conversation: str) -> str:
@@ -569,7 +578,7 @@ def conversation_key(source: str, format: str, conversation: str) -> str:
 def settle_pending(con: duckdb.DuckDBPyConnection, delivery: int) -> None:
     """Finish what a reading that was killed left half done, in every source."""
     for (source,) in con.execute("select distinct source from pending order by source").fetchall():
-        _Run(con, FileReport("", source), delivery, "auto", Handling(), None).settle()
+        _Run(con, FileReport("", source), delivery, "auto", Handling()).settle()
 
 
 def store_item(
@@ -579,7 +588,7 @@ def store_item(
     shape = shape_of(item.value) if item.error is None else None
     if shape is None or shape.gathered:
         return False
-    run = _Run(con, report, delivery, "auto", Handling(), None)
+    run = _Run(con, report, delivery, "auto", Handling())
     batch = _Batch()
     run._sort_in(batch, item, shape)
     if batch.rejected:

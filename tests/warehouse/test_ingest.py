@@ -283,7 +283,7 @@ from warehouse.connection import open_warehouse
 ingest.BATCH_CALLS = ingest.COMMIT_CALLS = 50
 with open_warehouse(Path(sys.argv[1])) as con:
     ingest.ingest_file(con, Path(sys.argv[2]), source="s", delivery=1,
-                       progress=lambda path, n: print(n, flush=True))
+                       progress=lambda path, n, share: print(n, flush=True))
 """
 
 

@@ -20,9 +20,13 @@ import msgspec
 
 _CHUNK = 4 << 20
 _GZIP_CHUNK = 1 << 16
+LARGEST = 64 << 20
+"""Bytes of a record that is read as a whole; a larger document is cut into parts."""
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)")
 """Where the next object of a list begins, most likely."""
 _BLANK = " \t\r\n"
+_SHOWN = 1 << 20
+"""Bytes of a record that is too large to read which are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def iter_json(buffered: io.BufferedReader) -> Iterator[Item]:
     head = buffered.peek(_CHUNK)[:_CHUNK].lstrip(b"\xef\xbb\xbf \t\r\n")
     if head[:1] == b"[" and not _first_line_is_json(head):
         yield from _list_items(buffered)
-    elif _first_line_is_json(head) or b"\n" not in head or head[:1] not in (b"{", b"["):
+    elif _first_line_is_json(head) or head[:1] not in (b"{", b"["):
         yield from iter_lines(buffered)
     else:
         yield from _document_or_lines(buffered)
@@ -109,15 +113,22 @@ def parse_item(place: str, raw: str | bytes) -> Item:
     return Item(place, raw, value, failure and f"not JSON: {failure}")
 
 
-def iter_lines(file: BinaryIO, at_byte: int = 0, at_line: int = 0) -> Iterator[Item]:
+def iter_lines(file: io.BufferedReader, at_byte: int = 0, at_line: int = 0) -> Iterator[Item]:
     """One item a line; ``at_byte`` and ``at_line`` say what lies before the file's position."""
-    end = at_byte
-    for number, line in enumerate(file, start=at_line + 1):
-        end += len(line)
+    end, number = at_byte, at_line
+    while line := file.readline(LARGEST):
+        end, number = end + len(line), number + 1
         text = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip()
         if not text:
             continue
-        place, behind = f"line {number}", (end, number)
+        place = f"line {number}"
+        if len(line) == LARGEST and line[-1:] != b"\n":
+            while line[-1:] != b"\n" and (line := file.readline(LARGEST)):
+                end += len(line)
+            size = f"a record of more than {LARGEST >> 20} MiB"
+            yield Item(place, text[:_SHOWN], None, size, (end, number))
+            continue
+        behind = (end, number)
         try:
             yield Item(place, text, msgspec.json.decode(text), None, behind)
             continue
@@ -133,9 +144,12 @@ def iter_lines(file: BinaryIO, at_byte: int = 0, at_line: int = 0) -> Iterator[I
         yield Item(place, decoded, value, broken and f"not JSON: {broken}", behind)
 
 
-def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
-    """One document over many lines, or JSON lines whose first line is broken."""
-    data = file.read()
+def _document_or_lines(file: io.BufferedReader) -> Iterator[Item]:
+    """One document, or JSON lines whose first line is broken or the only one."""
+    data = file.read(LARGEST)
+    if len(data) == LARGEST and file.peek(1):
+        yield from _large(file, data)
+        return
     try:
         text = data.decode("utf-8-sig")
         value, failure = _parse(text)
@@ -145,11 +159,22 @@ def _document_or_lines(file: BinaryIO) -> Iterator[Item]:
     if failure is None:
         yield Item("document", text, value)
         return
-    lines = list(iter_lines(io.BytesIO(data)))
+    lines = list(iter_lines(io.BufferedReader(cast(Any, io.BytesIO(data)))))
     if any(item.error is None and isinstance(item.value, dict) for item in lines):
         yield from lines
     else:
         yield Item("document", text, error=f"not JSON: {failure}")
+
+
+def _large(file: io.BufferedReader, data: bytes) -> Iterator[Item]:
+    """More than can be held: a document in parts, or lines where some line is JSON by itself."""
+    from warehouse.readers.large import iter_parts
+
+    file.seek(0)
+    if any(_parse(line)[1] is None and line[:1] == b"{" for line in data.split(b"\n")[1:20]):
+        yield from iter_lines(file)
+    else:
+        yield from iter_parts(file)
 
 
 def _list_items(file: BinaryIO) -> Iterator[Item]:
@@ -195,7 +220,7 @@ def _list_items(file: BinaryIO) -> Iterator[Item]:
             # What is merely cut by the buffer fails near its end, or in a text that began before.
             broken_at = error.pos if isinstance(error, json.JSONDecodeError) else at
             is_cut = broken_at > len(text) - 64 or "Unterminated" in str(error)
-            if is_cut and not ended:
+            if is_cut and not ended and len(text) - at <= LARGEST:
                 number -= 1
                 more()
                 continue
@@ -205,6 +230,8 @@ def _list_items(file: BinaryIO) -> Iterator[Item]:
                 more()
                 found = _NEXT.search(text, offset)
             stop = found.end() if found else len(text)
+            if is_cut and stop - at > LARGEST:
+                text, at, stop = text[at : at + _SHOWN] + text[stop:], 0, _SHOWN
             failure = f"not JSON: {type(error).__name__}: {str(error)[:200]}"
             yield Item(f"record {number}", _shown(text[at:stop].rstrip(", \r\n\t")), error=failure)
             at = stop

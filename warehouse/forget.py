@@ -1,0 +1,168 @@
+"""What a user asks to forget: rows, evidence, events, frozen requests and quarantined text.
+
+Evidence is counted from the calls, so it is gone with the next graph version. What is forgotten
+is remembered by a hash only, so that a later delivery does not bring it back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from warehouse.connection import transaction, utc_now
+from warehouse.errors import UnreadableInput
+from warehouse.identity import digest
+from warehouse.ingest import conversation_key, trajectory_key
+from warehouse.storing import delete_trajectories
+
+_MIN_PREFIX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was removed."""
+
+    trajectory_ids: tuple[str, ...]
+    calls: int
+    events: int
+    quarantined: int
+    suite_rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``forget --json`` prints it."""
+        return {
+            "trajectories": len(self.trajectory_ids),
+            "calls": self.calls,
+            "events": self.events,
+            "quarantined": self.quarantined,
+            "suite_rows": self.suite_rows,
+        }
+
+
+def forget_trajectory(
+    con: duckdb.DuckDBPyConnection, name: str, source: str | None = None
+) -> Forgotten:
+    """Remove one trajectory; all of its conversation where that came in pieces.
+
+    Args:
+        con: A writing connection.
+        name: The beginning of a trajectory id (8 characters or more), or the source's own id.
+        source: Whose; needed only where two sources use the same id.
+
+    Raises:
+        UnreadableInput: None, or more than one, is meant.
+    """
+    rows = con.execute(
+        "select trajectory_id, source, native_id, content_hash, format, assembled_from "
+        "from trajectory where (native_id = ? or (length(?) >= ? and "
+        "starts_with(trajectory_id, ?))) and coalesce(source = ?, true)",
+        [name, name, _MIN_PREFIX, name, source],
+    ).fetchall()
+    if len({(row[1], row[4], row[5] or row[0]) for row in rows}) != 1:
+        meant = ", ".join(sorted({f"{row[1]}/{row[2] or row[0][:12]}" for row in rows})[:5])
+        raise UnreadableInput(
+            "expected the id of one trajectory, its own or at least the first "
+            f"{_MIN_PREFIX} characters of ours, got {name!r}, which fits "
+            f"{meant + ': name the source too' if rows else 'none'}. Nothing was changed."
+        )
+    _, owner, native_id, content, format, conversation = rows[0]
+    if conversation is None:
+        key = trajectory_key(owner, native_id, content)
+    else:
+        key = conversation_key(owner, format, conversation)
+    with transaction(con):
+        ids = [row[0] for row in rows]
+        if conversation is not None:
+            ids = [
+                row[0]
+                for row in con.execute(
+                    "select trajectory_id from trajectory "
+                    "where source = ? and format = ? and assembled_from = ?",
+                    [owner, format, conversation],
+                ).fetchall()
+            ]
+        events = _delete_events(
+            con, "source = ? and format = ? and conversation = ?", [owner, format, conversation]
+        )
+        told = native_id or conversation
+        quarantined = 0
+        if told:
+            quarantined = _delete(
+                con, "quarantine", "source = ? and contains(raw, ?)", [owner, told]
+            )
+        con.execute("insert into forgotten values (?, ?, ?)", [owner, key, utc_now()])
+        return _remove(con, ids, events, quarantined)
+
+
+def forget_source(con: duckdb.DuckDBPyConnection, source: str) -> Forgotten:
+    """Remove everything that came from a source, its catalogue included.
+
+    Raises:
+        UnreadableInput: There is no such source.
+    """
+    known = con.execute(
+        "select source from trajectory union select source from ingest_file "
+        "union select source from quarantine union select namespace from tool_version order by 1"
+    ).fetchall()
+    if (source,) not in known:
+        names = ", ".join(row[0] for row in known[:20]) or "none"
+        raise UnreadableInput(
+            f"expected the name of a source, got {source!r}; there are: {names}. "
+            "Nothing was changed."
+        )
+    with transaction(con):
+        ids = [
+            row[0]
+            for row in con.execute(
+                "select trajectory_id from trajectory where source = ?", [source]
+            ).fetchall()
+        ]
+        events = _delete_events(con, "source = ?", [source])
+        quarantined = _delete(con, "quarantine", "source = ?", [source])
+        for table in ("ingest_file", "ingest_progress", "declared_edge", "pending", "forgotten"):
+            _delete(con, table, "source = ?", [source])
+        _delete(con, "tool_version", "namespace = ?", [source])
+        return _remove(con, ids, events, quarantined)
+
+
+def _delete(con: duckdb.DuckDBPyConnection, table: str, where: str, values: Sequence[Any]) -> int:
+    """Rows removed; ``table`` and ``where`` are ours, the values are data."""
+    rows = con.execute(f"delete from {table} where {where}", list(values)).fetchall()
+    return int(rows[0][0])
+
+
+def _delete_events(con: duckdb.DuckDBPyConnection, where: str, values: Sequence[Any]) -> int:
+    (events,) = con.execute(
+        f"select coalesce(sum(num_events), 0)::bigint from fragment where {where}", list(values)
+    ).fetchall()[0]
+    _delete(con, "fragment", where, values)
+    return int(events)
+
+
+def _remove(
+    con: duckdb.DuckDBPyConnection, ids: list[str], events: int, quarantined: int
+) -> Forgotten:
+    con.register(
+        "unwanted_id", pl.DataFrame({"trajectory_id": ids}, schema={"trajectory_id": pl.String})
+    )
+    (calls,) = con.execute(
+        "select count(*) from call where trajectory_id in (select trajectory_id from unwanted_id)"
+    ).fetchall()[0]
+    for name, version, content in con.execute(
+        "select distinct name, version, content_id from suite_row join suite using (name, version) "
+        "where trajectory_id in (select trajectory_id from unwanted_id)"
+    ).fetchall():
+        con.execute(
+            "update suite set content_id = ?, num_rows = (select count(*) from suite_row r "
+            "where r.name = suite.name and r.version = suite.version and r.trajectory_id not in "
+            "(select trajectory_id from unwanted_id)) where name = ? and version = ?",
+            [digest(content, sorted(ids))[:32], name, version],
+        )
+    suite_rows = _delete(
+        con, "suite_row", "trajectory_id in (select trajectory_id from unwanted_id)", []
+    )
+    con.unregister("unwanted_id")
+    delete_trajectories(con, ids)
+    return Forgotten(tuple(ids), calls, events, quarantined, suite_rows)
