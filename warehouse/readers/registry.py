@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.readers import nestful, normalised, openai_chat, taskbench
+from warehouse.readers import (
+    langfuse,
+    langsmith,
+    mlflow_traces,
+    nestful,
+    normalised,
+    openai_chat,
+    taskbench,
+)
 from warehouse.readers.stream import Item
 from warehouse.records import Record
 
@@ -71,6 +79,27 @@ SHAPES: tuple[Shape, ...] = (
         openai_chat.read_messages,
         losses=("links", "parent", *_NO_CLOCK),
         gathered=True,
+    ),
+    Shape(
+        "mlflow",
+        mlflow_traces.is_trace,
+        mlflow_traces.read_trace,
+        losses=("links", "split"),
+        assemble=mlflow_traces.assemble,
+    ),
+    Shape(
+        "langsmith",
+        langsmith.is_runs,
+        langsmith.read_runs,
+        losses=("links", "split"),
+        assemble=langsmith.assemble,
+    ),
+    Shape(
+        "langfuse",
+        langfuse.is_export,
+        langfuse.read_export,
+        losses=("links", "split"),
+        assemble=langfuse.assemble,
     ),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
