@@ -14,6 +14,7 @@ the LLM spans that asked for them and only then the clock, because clocks of two
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -364,7 +365,7 @@ class _Trace:
         ]
         nodes.sort(key=lambda node: (node.rank, node.event.get("order") or ""))
         nodes = self._attempts(nodes, asked)
-        free = dict.fromkeys(id(node) for node in nodes)
+        free = {id(node) for node in nodes}
         waiting = asked
         for key in (_by_id, _by_content):
             pools: dict[Any, list[_Node]] = {}
@@ -383,8 +384,9 @@ class _Trace:
                 if index is None:
                     left.append(event)
                     continue
-                self._wed(pool.pop(index), event, strong=True)
-                free.pop(id(self._last))
+                node = pool.pop(index)
+                self._wed(node, event, strong=True)
+                free.discard(id(node))
             waiting = left
         waiting = self._join_by_name(nodes, free, waiting, llms, numbers)
         for event in waiting:
@@ -393,8 +395,6 @@ class _Trace:
             nodes.append(_Node(event, None, rank, event["span"], event))
         self.nodes = nodes
         self._answer(llms)
-
-    _last: _Node
 
     def _latest_fit(self, pool: list[_Node], event: Event) -> int | None:
         """Position in a reversed pool of the earliest span that fits: names must not differ."""
@@ -406,7 +406,6 @@ class _Trace:
 
     def _wed(self, node: _Node, event: Event, *, strong: bool) -> None:
         node.asked = event
-        self._last = node
         if strong:
             node.llm = event["span"]
             start = self.spans[event["span"]].get("start", node.rank[0])
@@ -415,7 +414,7 @@ class _Trace:
     def _join_by_name(
         self,
         nodes: list[_Node],
-        free: dict[int, None],
+        free: set[int],
         waiting: list[Event],
         llms: list[str],
         numbers: dict[str, int],
@@ -459,8 +458,8 @@ class _Trace:
         times: dict[Any, int] = {}
         for event in asked:
             if event.get("call_id") is not None:
-                mark = (event["call_id"], event.get("same"))
-                times[mark] = times.get(mark, 0) + 1
+                content = (event["call_id"], event.get("same"))
+                times[content] = times.get(content, 0) + 1
         groups: dict[Any, list[_Node]] = {}
         for node in nodes:
             if node.event.get("call_id") is not None:
@@ -470,15 +469,16 @@ class _Trace:
         gone: set[int] = set()
         for mark, group in groups.items():
             wanted = times.get(mark[:2])
-            for earlier, later in zip(group, group[1:], strict=False):
+            left = len(group)
+            for earlier, later in pairwise(group):
                 end = earlier.event.get("end")
                 if end is not None and later.rank[2] < end:
                     continue  # side by side: two executions
-                left = sum(id(node) not in gone for node in group)
                 failed = end is None or _failure(earlier.event) is not None
                 if failed if wanted is None else left > wanted:
                     later.attempts += earlier.attempts
                     gone.add(id(earlier))
+                    left -= 1
         return [node for node in nodes if id(node) not in gone]
 
     def _answer(self, llms: list[str]) -> None:
@@ -509,9 +509,9 @@ class _Trace:
                 next_loose += 1
             for event in answers:
                 if not event.get("own"):
-                    node = _take(waiting, event)
-                    if node is not None:
-                        self.seen_by.setdefault(llm, set()).add(id(node))
+                    answered = _take(waiting, event)
+                    if answered is not None:
+                        self.seen_by.setdefault(llm, set()).add(id(answered))
                     elif str(event["call_id"]) not in ids:
                         self.orphans.append(event)
             for node in of_llm.get(llm, ()):
@@ -668,7 +668,8 @@ class _Trace:
             flags.append("open")
         parent = self.spans.get(event.get("parent") or "", {})
         if start is not None:
-            early = start < parent.get("start", start) - self.tolerance
+            begun = parent.get("start")
+            early = begun is not None and start < begun - self.tolerance
             backwards = end is not None and end < start
             if early or backwards:
                 flags.append("clock_skew")
@@ -771,16 +772,11 @@ def assemble(
     ]
     starts = [e["start"] for e in spans.values() if "start" in e]
     flags = []
-    if any(fact.get("running") for fact in trace.facts) and not any(
-        fact.get("closed") for fact in trace.facts
-    ):
+    running = any(fact.get("running") for fact in trace.facts)
+    running = running and not any(fact.get("closed") for fact in trace.facts)
+    if running or any("end" not in root for root in roots if root.get("kind") != "maybe"):
         flags.append("open")
-    elif any("end" not in root for root in roots if root.get("kind") != "maybe"):
-        flags.append("open")
-    if trace.dangling or (
-        any(root["id"] in trace.tools for root in roots)
-        and all(root["id"] in trace.tools for root in roots)
-    ):
+    if trace.dangling or (roots and all(root["id"] in trace.tools for root in roots)):
         flags.append("rootless")
     start = facts["start"] if isinstance(facts["start"], int) else min(starts, default=None)
     yield TrajectoryRecord(
