@@ -178,8 +178,9 @@ def _events(span: dict[str, Any]) -> tuple[list[dict[str, Any]], list[ToolRecord
         )
         if isinstance(offered, list):
             tools = list(payloads.offered_tools(offered))
-    if parent is None and kind != "TOOL":
-        fields["request"] = payloads.request_of(_attribute(_first(attributes, _INPUTS))) or None
+    told = _first(attributes, _INPUTS)
+    if parent is None and kind != "TOOL" and told is not UNRECORDED:
+        fields["request"] = payloads.request_of(_attribute(told)) or None
     name = "tool" if kind == "TOOL" else "llm" if kind in _LLM else "span"
     event = span_event(identity, name, parent=parent, start=start, end=end, **fields)
     return [event, *more], tools
