@@ -10,9 +10,12 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 import mlflow
-from mlflow.exceptions import MlflowException
+from mlflow.entities import Trace, TraceData
+from mlflow.exceptions import MlflowException, MlflowNotImplementedException
 
 from warehouse.errors import UnreadableInput
+
+log = logging.getLogger("toolatlas")
 
 _PAGE = 200
 """Traces of one page of the list, which comes without spans."""
@@ -125,15 +128,33 @@ def _texts(client: mlflow.MlflowClient, infos: list[Any]) -> Iterator[str]:
 
     def text(info: Any) -> str | None:
         try:
-            return str(client.get_trace(info.trace_id, display=False).to_json())
+            trace = _fetched(client, info)
         except MlflowException as error:
             if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"):
-                return None  # deleted since the page was listed
-            raise
+                log.warning("trace %s is gone from MLflow since it was listed", info.trace_id)
+                return None
+            if error.error_code not in ("BAD_REQUEST", "INVALID_STATE"):
+                raise
+            log.warning("trace %s has no spans yet: %s", info.trace_id, error.message)
+            trace = Trace(info, TraceData(spans=[]))
+        return str(trace.to_json())
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for together in _groups(infos):
             yield from (told for told in pool.map(text, together) if told is not None)
+
+
+def _fetched(client: mlflow.MlflowClient, info: Any) -> Any:
+    """A trace with the spans that there are so far.
+
+    The client's own ``get_trace`` waits for running traces and then says that they do not exist.
+    """
+    if (info.tags or {}).get("mlflow.trace.spansLocation") in ("TRACKING_STORE", "ARCHIVE_REPO"):
+        try:
+            return client._tracing_client.store.get_trace(info.trace_id, allow_partial=True)
+        except (AttributeError, TypeError, NotImplementedError, MlflowNotImplementedException):
+            pass  # another store, or another release of MLflow
+    return client.get_trace(info.trace_id, display=False)
 
 
 def _groups(infos: list[Any]) -> Iterator[list[Any]]:

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import mlflow
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import ErrorCode
 
 from tasks.mlflow_traces import export_traces
 from warehouse.errors import UnreadableInput
@@ -23,7 +25,7 @@ def store(empty_store, tmp_path_factory):
     client = mlflow.MlflowClient(uri)
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri)
-    for name in ("agents", "quiet"):
+    for name in ("agents", "quiet", "running"):
         client.create_experiment(name, artifact_location=(folder / name).as_uri())
     mlflow.set_experiment("agents")
     for number in range(TRACES):
@@ -33,8 +35,13 @@ def store(empty_store, tmp_path_factory):
             with mlflow.start_span("search", span_type="TOOL") as tool:
                 tool.set_inputs({"number": number, "big": 2**70})
                 tool.set_outputs({"isError": number == 3, "content": []})
+    mlflow.set_experiment("running")
+    root = client.start_trace("agent", inputs={"q": "still at it"})
+    tool = client.start_span("search", root.trace_id, root.span_id, "TOOL", inputs={"q": 1})
+    client.end_span(root.trace_id, tool.span_id, outputs="found")
     mlflow.flush_trace_async_logging()
     yield uri
+    client.end_trace(root.trace_id)
     mlflow.set_tracking_uri(before)
 
 
@@ -46,8 +53,11 @@ def test_an_experiment_is_written_oldest_first_page_by_page(store, tmp_path, mon
     assert count == TRACES
     assert told == [("agents", 5), ("agents", 10), ("agents", TRACES)]
     trajectories = [record for _, record in read_file(target)]
-    assert [t.request for t in trajectories] == [f"request {n}" for n in range(TRACES)]
-    assert [t.calls[0].arguments["number"] for t in trajectories] == list(range(TRACES))
+    numbers = [t.calls[0].arguments["number"] for t in trajectories]
+    assert sorted(numbers) == list(range(TRACES))
+    assert [t.request for t in trajectories] == [f"request {n}" for n in numbers]
+    began = [t.started_at for t in trajectories]
+    assert began == sorted(began)
     assert {t.calls[0].arguments["big"] for t in trajectories} == {2**70}
     assert [t.calls[0].status for t in trajectories].count("error") == 1
     assert {t.conversation for t in trajectories} == {"s"}
@@ -83,8 +93,30 @@ def test_a_failure_leaves_the_old_file_and_no_other(store, tmp_path, monkeypatch
     def fail(*_, **__):
         raise OSError("gone")
 
-    monkeypatch.setattr(mlflow.MlflowClient, "get_trace", fail)
+    monkeypatch.setattr("tasks.mlflow_traces._fetched", fail)
     with pytest.raises(OSError, match="gone"):
         export_traces(store, "agents", target)
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["traces.jsonl"]
+
+
+def test_a_trace_that_is_still_running_is_written_as_it_is(store, tmp_path):
+    target = tmp_path / "traces.jsonl"
+    assert export_traces(store, "running", target) == 1
+    ((_, trajectory),) = read_file(target)
+    assert [(c.name, c.status, c.result) for c in trajectory.calls] == [("search", "ok", "found")]
+    assert "open" in trajectory.flags
+
+
+def test_a_trace_without_spans_is_written_with_what_is_known(store, tmp_path, monkeypatch, caplog):
+    def fail(_, info):
+        code = "BAD_REQUEST" if info.request_preview != "request 1" else "RESOURCE_DOES_NOT_EXIST"
+        raise MlflowException("no span data", error_code=ErrorCode.Value(code))
+
+    monkeypatch.setattr("tasks.mlflow_traces._fetched", fail)
+    target = tmp_path / "traces.jsonl"
+    assert export_traces(store, "agents", target) == TRACES - 1
+    trajectories = [record for _, record in read_file(target)]
+    assert {t.request for t in trajectories} == {f"request {n}" for n in range(TRACES) if n != 1}
+    assert "no spans yet" in caplog.text
+    assert "is gone" in caplog.text

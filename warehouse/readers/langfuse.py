@@ -14,7 +14,7 @@ from warehouse.readers.spans import Event, assembler, keyed, llm_events, span_ev
 from warehouse.readers.stream import Item
 from warehouse.records import UNRECORDED, Fragment, Ignored, Record, Rejected, ToolRecord
 
-_TYPES = {
+_TYPES = (
     "SPAN",
     "EVENT",
     "GENERATION",
@@ -25,7 +25,7 @@ _TYPES = {
     "EVALUATOR",
     "EMBEDDING",
     "GUARDRAIL",
-}
+)
 _SNAKE = {
     "traceId": "trace_id",
     "parentObservationId": "parent_observation_id",

@@ -13,7 +13,7 @@ from warehouse.readers.spans import Event, assembler, keyed, llm_events, span_ev
 from warehouse.readers.stream import Item
 from warehouse.records import UNRECORDED, Fragment, Ignored, Record, Rejected, ToolRecord
 
-_RUN_TYPES = {"tool", "llm", "chain", "retriever", "embedding", "prompt", "parser"}
+_RUN_TYPES = ("tool", "llm", "chain", "retriever", "embedding", "prompt", "parser")
 _THREAD = ("thread_id", "session_id", "conversation_id")
 
 
@@ -127,7 +127,8 @@ def _events(
         call_id = extra.get("tool_call_id") if isinstance(extra, dict) else None
         if call_id:
             fields["call_id"] = str(call_id)
-        fields["name"] = run.get("name")
+        name = run.get("name")
+        fields["name"] = None if name is None else str(name)
     if run_type == "llm" or run_type is None:
         llm, more = llm_events(identity, inputs, outputs)
         fields.update(llm)

@@ -32,7 +32,7 @@ def items(file: io.BufferedReader) -> Iterator[Item]:
         source: Any = file if file.seekable() else io.BytesIO(file.read())
         with pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False) as table:
             for batch in table.iter_batches(batch_size=_BATCH):
-                for row in _rows(batch):
+                for row in batch.to_pylist():
                     number += 1
                     value = _plain(row)
                     yield Item(f"row {number}", msgspec.json.encode(value, enc_hook=str), value)
@@ -41,20 +41,8 @@ def items(file: io.BufferedReader) -> Iterator[Item]:
         yield Item(f"row {number + 1}" if number else "start of file", "", error=reason)
 
 
-def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Times keep their nanoseconds: as integers where Python's own type would cut them."""
-    columns = []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            column = column.cast(pa.int64())
-        columns.append(column.to_pylist())
-    names = batch.schema.names
-    for values in zip(*columns, strict=True):
-        yield dict(zip(names, values, strict=True))
-
-
 def _plain(value: Any) -> Any:
-    """The value in JSON's types; maps are lists of pairs, times ISO text."""
+    """The value in JSON's types: times are ISO text with all their digits, maps objects."""
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):

@@ -341,7 +341,7 @@ def _output_messages(value: Any, depth: int) -> Iterator[dict[str, Any]]:
             return
 
 
-_BLOCKS = {
+_BLOCKS = (
     "tool_use",
     "server_tool_use",
     "mcp_tool_use",
@@ -351,7 +351,7 @@ _BLOCKS = {
     "tool_call",
     "function_call_output",
     "custom_tool_call_output",
-}
+)
 
 
 def _read_message(message: dict[str, Any], asked: list[Asked], answers: list[Answer]) -> None:
