@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from warehouse.readers.stream import Item
 
@@ -27,6 +25,9 @@ def recognises(head: bytes) -> bool:
 
 def items(file: io.BufferedReader) -> Iterator[Item]:
     """The rows in order, each an object without the columns that are null in it."""
+    import pyarrow as pa  # takes a tenth of a second, and few deliveries are Parquet
+    import pyarrow.parquet as pq
+
     number = 0
     try:
         source: Any = file if file.seekable() else io.BytesIO(file.read())

@@ -529,9 +529,12 @@ class _Trace:
             by_span.setdefault(node.span or str(node.llm), []).append(node)
         done: dict[str, _Block] = {}
         for identity in reversed(self.order):
-            parts = [done.pop(c) for c in self.children.get(identity, ()) if c in done]
-            own = [n for n in by_span.get(identity, ()) if n.span is not None]
-            asked = [n for n in by_span.get(identity, ()) if n.span is None]
+            children, nodes = self.children.get(identity), by_span.get(identity, ())
+            if not children and not nodes:
+                continue
+            parts = [done.pop(c) for c in children or () if c in done]
+            own = [n for n in nodes if n.span is not None]
+            asked = [n for n in nodes if n.span is None]
             if asked:
                 parts.append(self._asked_block(asked))
             block = self._in_turns(parts)

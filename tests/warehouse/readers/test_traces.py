@@ -906,6 +906,18 @@ def test_the_formats_do_not_take_each_others_records():
         assert shape_of(value).format == name
 
 
+def test_a_row_of_search_traces_is_no_openai_request_and_response():
+    row = {
+        "trace_id": "tr-1",
+        "trace": json.dumps(trace(agent(), span(2, parent=1, start=5, end=6, name="x"))),
+        "trace_metadata": {},
+        "request": {"messages": [{"role": "user", "content": "hi"}]},
+        "response": {"choices": [{"message": {"role": "assistant", "content": "ho"}}]},
+    }
+    assert shape_of(row).format == "mlflow"
+    assert (one(row).request, names(one(row))) == ("hi", ["x"])
+
+
 # --- Parquet --------------------------------------------------------------------------------------
 
 
