@@ -29,10 +29,32 @@ import orjson
 from warehouse.connection import open_warehouse
 from warehouse.ingest import ingest_file
 
-_WORDS = (
-    "departure arrival gate terminal economy business window aisle refund voucher hotel lobby "
-    "breakfast pool parking station platform ticket delay weather light rain evening morning"
-).split()
+_WORDS = [
+    "departure",
+    "arrival",
+    "gate",
+    "terminal",
+    "economy",
+    "business",
+    "window",
+    "aisle",
+    "refund",
+    "voucher",
+    "hotel",
+    "lobby",
+    "breakfast",
+    "pool",
+    "parking",
+    "station",
+    "platform",
+    "ticket",
+    "delay",
+    "weather",
+    "light",
+    "rain",
+    "evening",
+    "morning",
+]
 
 
 def _result(rng: random.Random, reference: str) -> str:

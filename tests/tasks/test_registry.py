@@ -9,17 +9,7 @@ import pytest
 
 from tasks.errors import UnknownModel
 from tasks.registry import MODEL, Registry
-from tasks.settings import Settings, read_settings
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    """MLflow's database with its tables, which take seconds to make."""
-    folder = tmp_path_factory.mktemp("store")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)  # what an earlier test's command set
-        Registry(Settings(home=folder, mlflow_uri=None))
-    return folder / "mlflow.db"
+from tasks.settings import read_settings
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from warehouse.readers import parquet
 from warehouse.readers.stream import Item, buffered, iter_json, iter_lines
 
 Carrier = tuple[Callable[[bytes], bool], Callable[[io.BufferedReader], Iterator[Item]]]
 
-CARRIERS: tuple[Carrier, ...] = ()
+CARRIERS: tuple[Carrier, ...] = ((parquet.recognises, parquet.items),)
 """Tried in order; what none recognises is read as JSON."""
 
 HEAD = 4096

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.readers import nestful, normalised, openai_chat, taskbench
+from warehouse.readers import (
+    langfuse,
+    langsmith,
+    mlflow_traces,
+    nestful,
+    normalised,
+    openai_chat,
+    taskbench,
+)
 from warehouse.readers.stream import Item
 from warehouse.records import Record
 
@@ -45,6 +53,27 @@ SHAPES: tuple[Shape, ...] = (
         normalised.is_trajectory,
         normalised.read_trajectory,
         losses=("call_id", "conversation", "parent", *_NO_CLOCK),
+    ),
+    Shape(
+        "mlflow",
+        mlflow_traces.is_trace,
+        mlflow_traces.read_trace,
+        losses=("links", "split"),
+        assemble=mlflow_traces.assemble,
+    ),
+    Shape(
+        "langsmith",
+        langsmith.is_runs,
+        langsmith.read_runs,
+        losses=("links", "split"),
+        assemble=langsmith.assemble,
+    ),
+    Shape(
+        "langfuse",
+        langfuse.is_export,
+        langfuse.read_export,
+        losses=("links", "split"),
+        assemble=langfuse.assemble,
     ),
     Shape(
         "taskbench",
