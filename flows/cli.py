@@ -149,7 +149,9 @@ def demo(as_json: AsJson = False) -> None:
 
 @app.command()
 def ingest(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs, .gz, or -.")],
+    paths: Annotated[
+        list[str], typer.Argument(help="Files, folders, globs, mlflow:EXPERIMENT, or -.")
+    ],
     format: Annotated[str, typer.Option(help="A format's name; auto tells by content.")] = "auto",
     source: Source = None,
     drop_payloads: Annotated[

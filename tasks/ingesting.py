@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,12 @@ def ingest(
     drop_payloads: bool | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Read files, folders, globs or standard input (``-``) into the warehouse.
+    """Read files, folders, globs, standard input or an MLflow experiment into the warehouse.
 
     Args:
         settings: Where the warehouse is.
-        paths: What to read, in this order.
+        paths: What to read, in this order; ``-`` is standard input, ``mlflow:NAME`` the traces of
+            an experiment on the tracking server.
         format: A format's name, or ``auto``.
         source: Name of the source; default: the folder's or the file's name.
         drop_payloads: Keep no arguments and results; default: the setting.
@@ -52,7 +54,7 @@ def ingest(
     drop = settings.drop_payloads if drop_payloads is None else drop_payloads
     handling = Handling(drop, settings.salt)
     with tempfile.TemporaryDirectory() as spool:
-        files = _with_stdin(paths, Path(spool))
+        files = _delivered(settings, paths, Path(spool))
         with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
             delivery = con.execute("select nextval('delivery_number')").fetchall()[0][0]
             settle_pending(con, delivery)
@@ -87,20 +89,49 @@ def ingest(
     }
 
 
-def _with_stdin(paths: Sequence[str], spool: Path) -> list[tuple[Path, str, bool, str]]:
-    """(file, source name, named itself, name to show), standard input spooled to a file."""
+_OVERLAP = timedelta(days=7)
+"""Traces of an experiment that started so long before the newest known one are read again: they
+may have been running then."""
+
+
+def _delivered(
+    settings: Settings, paths: Sequence[str], spool: Path
+) -> list[tuple[Path, str, bool, str]]:
+    """(file, source name, named itself, name to show); what is no file is spooled to one."""
     found: list[tuple[Path, str, bool, str]] = []
-    for text in paths:
+    for number, text in enumerate(paths):
         if text == "-":
             target = spool / "stdin"
             with target.open("wb") as out:
                 shutil.copyfileobj(sys.stdin.buffer, out)
             found.append((target, "stdin", True, "-"))
+        elif text.startswith("mlflow:"):
+            experiment = text.removeprefix("mlflow:")
+            name = experiment.strip("/").replace("/", "-") or "mlflow"
+            target = spool / f"traces-{number}.jsonl"
+            _export(settings, experiment, name, target)
+            found.append((target, name, True, text))
         else:
             found += [(path, name, named, str(path)) for path, name, named in find_files([text])]
     if not found:
-        raise UnreadableInput("expected at least one file, folder, glob or -, got none.")
+        raise UnreadableInput(
+            "expected at least one file, folder, glob, mlflow:EXPERIMENT or -, got none."
+        )
     return found
+
+
+def _export(settings: Settings, experiment: str, source: str, target: Path) -> None:
+    """The experiment's traces, from a week before the newest one that is known."""
+    from tasks.mlflow_traces import export_traces
+
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        (newest,) = con.execute(
+            "select max(started_at) from trajectory where source = ? and format = 'mlflow'",
+            [source],
+        ).fetchall()[0]
+    after = None if newest is None else (newest - _OVERLAP).replace(tzinfo=UTC)
+    count = export_traces(settings.tracking_uri, experiment, target, after=after)
+    log.info("mlflow:%s: %d traces exported", experiment, count)
 
 
 def _tell(report: FileReport) -> None:

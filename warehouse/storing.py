@@ -348,11 +348,13 @@ def merge_fragments(
         [source],
     ).fetchall()
     con.unregister("wanted")
-    con.register("place", pl.DataFrame({"at": [row[0] for row in places]}, schema={"at": pl.Int64}))
+    con.register(
+        "place", pl.DataFrame({"row_id": [row[0] for row in places]}, schema={"row_id": pl.Int64})
+    )
     low, high = min(places)[0], max(places)[0]
     rows = con.execute(
         "select f.format, f.conversation, f.events from fragment f "
-        "where f.rowid between ? and ? and f.rowid in (select at from place) order by f.rowid",
+        "where f.rowid between ? and ? and f.rowid in (select row_id from place) order by f.rowid",
         [low, high],
     ).fetchall()
     whole: dict[Key, Told] = {}
@@ -365,7 +367,7 @@ def merge_fragments(
         elif told.events.keys() - whole[key].events.keys():
             whole[key].events.update(told.events)
             learnt.add(key)
-    con.execute("delete from fragment where rowid in (select at from place)")
+    con.execute("delete from fragment where rowid in (select row_id from place)")
     con.unregister("place")
     append_fragments(con, whole, source)
     con.register("wanted", _frame(keys, {"format": pl.String, "conversation": pl.String}))

@@ -30,31 +30,10 @@ from warehouse.connection import open_warehouse
 from warehouse.ingest import ingest_file
 
 _WORDS = [
-    "departure",
-    "arrival",
-    "gate",
-    "terminal",
-    "economy",
-    "business",
-    "window",
-    "aisle",
-    "refund",
-    "voucher",
-    "hotel",
-    "lobby",
-    "breakfast",
-    "pool",
-    "parking",
-    "station",
-    "platform",
-    "ticket",
-    "delay",
-    "weather",
-    "light",
-    "rain",
-    "evening",
-    "morning",
-]
+    "departure", "arrival", "gate", "terminal", "economy", "business", "window", "aisle", "refund",
+    "voucher", "hotel", "lobby", "breakfast", "pool", "parking", "station", "platform", "ticket",
+    "delay", "weather", "light", "rain", "evening", "morning",
+]  # fmt: skip
 
 
 def _result(rng: random.Random, reference: str) -> str:

@@ -28,6 +28,10 @@ _PART = 500
 _MAX_VALUES = 5_000_000
 """Values that one part may hold."""
 
+_BROKEN = (ijson.JSONError, RuntimeError, StopIteration, ValueError)
+"""What a document raises that ends too early or is none; StopIteration inside a generator is a
+RuntimeError."""
+
 _Events = Iterator[tuple[str, Any]]
 _Wrap = Callable[[Any], Any]
 
@@ -43,7 +47,7 @@ def iter_parts(file: io.BufferedReader) -> Iterator[Item]:
         for part in _object(events, lambda value: value):
             number += 1
             yield Item(f"part {number}", msgspec.json.encode(part), part)
-    except (ijson.JSONError, StopIteration, ValueError, UnicodeDecodeError) as error:
+    except _BROKEN as error:
         yield Item(f"after part {number}", "", error=f"not JSON: {str(error)[:200]}")
 
 
@@ -75,18 +79,22 @@ def _within(wrap: _Wrap, known: dict[str, Any], key: str) -> _Wrap:
 def _list(events: _Events, wrap: _Wrap) -> Iterator[Any]:
     part: list[Any] = []
     count = [0]
-    for event, value in events:
-        if event == "end_array":
-            break
-        if event == "start_map":
-            for element in _object(events, lambda value: value):
-                part.append(element)
-                count[0] += 1
-                if len(part) >= _PART or _is_wrapped(element):
-                    yield wrap(part)
-                    part = []
-        else:
-            part.append(_value(event, value, events, count))
+    try:
+        for event, value in events:
+            if event == "end_array":
+                break
+            if event == "start_map":
+                for element in _object(events, lambda value: value):
+                    part.append(element)
+                    if len(part) >= _PART or _is_wrapped(element):
+                        yield wrap(part)
+                        part, count = [], [0]
+            else:
+                part.append(_value(event, value, events, count))
+    except _BROKEN:
+        if part:  # what was whole before the break is kept
+            yield wrap(part)
+        raise
     if part:
         yield wrap(part)
 
