@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.readers import nestful, normalised, openai_chat, taskbench
+from warehouse.readers import (
+    claude_code,
+    nestful,
+    normalised,
+    openai_chat,
+    taskbench,
+)
 from warehouse.readers.stream import Item
 from warehouse.records import Record
 
@@ -40,6 +46,13 @@ class Shape:
 _NO_CLOCK = ("started_at", "ended_at")
 
 SHAPES: tuple[Shape, ...] = (
+    Shape(
+        "claude_code",
+        claude_code.is_line,
+        claude_code.read_line,
+        losses=("links", "parent", "split"),
+        assemble=claude_code.assemble,
+    ),
     Shape(
         "normalised",
         normalised.is_trajectory,
