@@ -100,7 +100,7 @@ def _why_broken(message: Any, content: Any) -> str | None:
 
 
 def _read_content(
-    line: dict[str, Any], message: dict[str, Any], content: str | list[Any], session: str
+    line: dict[str, Any], message: dict[str, Any], content: Any, session: str
 ) -> Iterator[Record]:
     kind = line["type"]
     event = _message(line, "", fingerprint(kind, content))

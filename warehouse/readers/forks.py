@@ -3,8 +3,9 @@
 Events are of three kinds, each with an id that stands for its content:
 
 * a message: ``message`` = prompt, reply, result or other; ``parent`` = the id of the message event
-  before it; ``rank`` = what orders messages that the tree leaves open (a list of numbers, as long in each);
-  ``reply`` = which answer of the model it is part of; ``at`` = its time.
+  before it; ``rank`` = what orders messages that the tree leaves open (a list of numbers, equally
+  long in all); ``reply`` = which answer of the model it is part of; ``at`` = its time; ``origin`` =
+  an id of the source that messages may share (those that do are no fork).
 * a call (``call`` = name) or a result (``answers`` = call id, may be null) ``of`` a message, the
   ``n``-th in it. ``same`` is equal for equal content.
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from warehouse.readers import (
+    atif,
     claude_code,
+    langchain,
     nestful,
     normalised,
     openai_chat,
+    openhands,
+    swe_agent,
     taskbench,
 )
 from warehouse.readers.stream import Item
@@ -52,6 +56,55 @@ SHAPES: tuple[Shape, ...] = (
         claude_code.read_line,
         losses=("links", "parent", "split"),
         assemble=claude_code.assemble,
+    ),
+    Shape(
+        "atif",
+        atif.is_trajectory,
+        atif.read_trajectory,
+        losses=("ended_at", "links", "parent", "split"),
+    ),
+    Shape(
+        "openhands",
+        openhands.is_v1_event,
+        openhands.read_v1_events,
+        losses=("links", "parent", "split"),
+        gathered=True,
+        assemble=openhands.assemble,
+    ),
+    Shape(
+        "openhands",
+        openhands.is_event,
+        openhands.read_events,
+        losses=("conversation", "links", "parent", "split"),
+        gathered=True,
+    ),
+    Shape(
+        "openhands",
+        openhands.is_conversation,
+        openhands.read_conversation,
+        losses=("links", "parent", "split"),
+        assemble=openhands.assemble,
+    ),
+    Shape(
+        "swe_agent",
+        swe_agent.is_trajectory,
+        swe_agent.read_trajectory,
+        losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
+    ),
+    Shape(
+        "langchain",
+        langchain.is_conversation,
+        langchain.read_conversation,
+        losses=("links", "parent", "split", *_NO_CLOCK),
+        assemble=langchain.assemble,
+    ),
+    Shape(
+        "langchain",
+        langchain.is_message,
+        langchain.read_messages,
+        losses=("links", "parent", "split", *_NO_CLOCK),
+        gathered=True,
+        assemble=langchain.assemble,
     ),
     Shape(
         "normalised",
