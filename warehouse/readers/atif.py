@@ -79,8 +79,8 @@ def _read(
     yield _trajectory(own, native_id, session, meta)
     if aside:
         side_meta = {**meta, "sidechain": True, "parent_trajectory": native_id}
-        name = None if native_id is None else f"{native_id}/sidechain"
-        yield _trajectory(aside, name, session, side_meta)
+        side_id = None if native_id is None else f"{native_id}/sidechain"
+        yield _trajectory(aside, side_id, session, side_meta)
     embedded = value.get("subagent_trajectories")
     for inner in embedded if isinstance(embedded, list) else ():
         if isinstance(inner, dict):

@@ -12,6 +12,7 @@ files do not tell. The call's ``uid`` is the action's id, so that both forms cou
 Times have no zone; they are taken as UTC and flagged ``no_zone``.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,7 @@ from warehouse.records import (
     TrajectoryRecord,
 )
 
+_INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SOURCES = {"user", "agent", "environment", "hook"}
 _ACTIONS = {
     "run",
@@ -153,16 +155,7 @@ def _read_v0(
     )
     opening: str | None = None
     flags: dict[str, None] = {}
-    known = [event for event in events if isinstance(event, dict)]
-    if all(isinstance(event.get("id"), int) for event in known):
-        known = sorted(known, key=lambda event: event["id"])
-    seen: set[str] = set()
-    for event in known:
-        if event.get("id") is not None:
-            same = fingerprint(event)
-            if same in seen:  # an event that was delivered twice
-                continue
-            seen.add(same)
+    for event in _in_order(events):
         at = iso_nanoseconds(event.get("timestamp"))
         if at is not None:
             record.started_at = record.started_at or moment_of(at)
@@ -199,6 +192,17 @@ def _read_v0(
         record.native_id = f"opening {opening}"
     record.flags = tuple(flags)
     yield record
+
+
+def _in_order(events: list[Any]) -> list[dict[str, Any]]:
+    """V0 events by their number, each once; as they stand where numbers repeat or lack."""
+    known = {
+        (event.get("id"), fingerprint(event)): event for event in events if isinstance(event, dict)
+    }
+    numbers = {number for number, _ in known if isinstance(number, int)}
+    if len(numbers) == len(known):
+        return sorted(known.values(), key=lambda event: int(event["id"]))
+    return [event for event in events if isinstance(event, dict)]
 
 
 def _action(
@@ -322,7 +326,7 @@ def _read_v1(values: list[Any], name: str | None) -> Iterator[Record]:
         if kind == "SystemPromptEvent":
             tools = value.get("tools")
             for definition in tools if isinstance(tools, list) else ():
-                tool = tool_of(definition)
+                tool = tool_of(_named(definition))
                 if tool is not None:
                     yield tool
         event = _v1_event(value)
@@ -340,6 +344,16 @@ def _read_v1(values: list[Any], name: str | None) -> Iterator[Record]:
         first = min(events, key=lambda event: (event["at"] or 0, event["id"]))
         name = f"opening {first['id']}"
     yield Fragment(name, events)
+
+
+def _named(definition: Any) -> Any:
+    """A tool that is dumped as an object of its class is named after it."""
+    if not isinstance(definition, dict) or "function" in definition or "name" in definition:
+        return definition
+    kind = definition.get("kind")
+    if not isinstance(kind, str) or not kind.endswith("Tool"):
+        return definition
+    return {**definition, "name": _INNER_CAPITAL.sub("_", kind.removesuffix("Tool")).lower()}
 
 
 def _conversation_in(value: dict[str, Any]) -> str | None:

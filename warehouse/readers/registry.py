@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from warehouse.readers import (
+    anthropic_events,
     atif,
     claude_code,
     langchain,
+    mcp_records,
     nestful,
     normalised,
     openai_chat,
@@ -56,6 +58,28 @@ SHAPES: tuple[Shape, ...] = (
         claude_code.read_line,
         losses=("links", "parent", "split"),
         assemble=claude_code.assemble,
+    ),
+    Shape(
+        "mcp",
+        mcp_records.is_sampling,
+        mcp_records.read_sampling,
+        losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
+    ),
+    Shape(
+        "mcp",
+        mcp_records.is_message,
+        mcp_records.read_messages,
+        losses=("request", "links", "parent", "split"),
+        gathered=True,
+        assemble=mcp_records.assemble,
+    ),
+    Shape(
+        "anthropic_events",
+        anthropic_events.is_event,
+        anthropic_events.read_events,
+        losses=("links", "parent", "split"),
+        gathered=True,
+        assemble=anthropic_events.assemble,
     ),
     Shape(
         "atif",
