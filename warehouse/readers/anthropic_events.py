@@ -72,8 +72,7 @@ def read_events(item: Item) -> Iterator[Record]:
         if isinstance(value, list):
             named, events = _recorded(value[1])
             session = named or session
-            for record in _tools(value[1]):
-                yield record
+            yield from _tools(value[1])
         elif "type" not in value:
             events = value.get("events") or value.get("data")
         for event in events:
@@ -161,19 +160,22 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
     )
     records: dict[str | None, TrajectoryRecord] = {}
     calls: dict[str, tuple[Call, TrajectoryRecord]] = {}
-    turn, is_open = -1, False
+    turns: dict[str | None, int] = {}
+    open_turns: set[str | None] = set()
+    threads: dict[str, str | None] = {}
     for event in told:
-        if "turn" in event:
-            is_open = False
-        elif "answers" in event:
-            is_open = False
+        thread = event["thread"]
+        if "turn" in event or "answers" in event:
+            open_turns.discard(threads.get(event.get("answers", ""), thread))
         elif "call" in event:
-            if not is_open:
-                turn, is_open = turn + 1, True
-            record = _record(conversation, event["thread"], records)
+            if thread not in open_turns:
+                turns[thread] = turns.get(thread, -1) + 1
+                open_turns.add(thread)
+            threads[event["id"]] = thread
+            record = _record(conversation, thread, records)
             call = Call(
                 name=event["call"],
-                turn=turn,
+                turn=turns[thread],
                 arguments=event.get("arguments", UNRECORDED),
                 call_id=event["id"],
                 started_at=event["at"],
@@ -183,7 +185,7 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
             calls[event["id"]] = (call, record)
             record.started_at = record.started_at or moment_of(event["at"])
         elif event.get("asked"):
-            record = _record(conversation, event["thread"], records)
+            record = _record(conversation, thread, records)
             record.request = record.request or event["asked"]
             record.started_at = record.started_at or moment_of(event["at"])
     for event in told:

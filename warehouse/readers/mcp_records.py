@@ -208,7 +208,7 @@ def _result(result: Any) -> Event:
     content = fields.get("content")
     text = text_of(content)
     if not content:
-        text = as_text(fields["structuredContent"] if "structuredContent" in fields else fields)
+        text = as_text(fields.get("structuredContent", fields))
     failed = fields.get("isError") is True or is_failure(text)
     event: Event = {"result": text or "", "failed": failed}
     if failed:
