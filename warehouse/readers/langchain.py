@@ -387,6 +387,7 @@ def _trajectories(thread: str | None, events: list[Event]) -> Iterator[Trajector
         elif "seen" in event:
             key = event["seen"]
             first_seen[key] = min(event["at"], first_seen.get(key, event["at"]))
+    _carry_up(first_seen, seats)
     gone = _replaced(known.values(), seats, first_seen)
     messages = [
         {
@@ -422,6 +423,17 @@ def _trajectories(thread: str | None, events: list[Event]) -> Iterator[Trajector
             duplicates=branch.duplicates,
             conversation=thread,
         )
+
+
+def _carry_up(first_seen: dict[str, int], seats: dict[str, Event]) -> None:
+    """A snapshot was taken after all of its messages, not only after its last one."""
+    done: set[str] = set()
+    for start, at in sorted(first_seen.items(), key=lambda seen: (seen[1], seen[0])):
+        key: str | None = start
+        while key is not None and key not in done:
+            done.add(key)
+            first_seen[key] = at
+            key = seats[key]["before"] if key in seats else None
 
 
 def _replaced(
