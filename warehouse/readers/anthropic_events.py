@@ -15,6 +15,7 @@ from warehouse.readers.pairing import (
     answer,
     fingerprint,
     is_failure,
+    orphan,
     shown,
     text_of,
     tool_of,
@@ -132,6 +133,8 @@ def _event(value: Any) -> Event | None:
         event["call"] = server_tool(server if isinstance(server, str) else None, value["name"])
         if "input" in value:
             event["arguments"] = value["input"]
+        event["key"] = given
+        event["id"] += f":{fingerprint(event['call'], value.get('input'))}"
         return event
     if kind in _RESULTS and isinstance(value.get(_RESULTS[kind]), str):
         text = text_of(value.get("content"))
@@ -139,6 +142,7 @@ def _event(value: Any) -> Event | None:
         event.update(answers=value[_RESULTS[kind]], result=text or "", failed=failed)
         if failed:
             event["error"] = shown(text)
+        event["id"] += f":{fingerprint(text)}"
         return event
     if kind == "user.tool_confirmation" and isinstance(value.get("tool_use_id"), str):
         if value.get("result") != "deny":
@@ -159,7 +163,7 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
         key=lambda event: (event["at"] is None, event["at"] or 0, event["id"]),
     )
     records: dict[str | None, TrajectoryRecord] = {}
-    calls: dict[str, tuple[Call, TrajectoryRecord]] = {}
+    calls: dict[str, list[Call]] = {}
     turns: dict[str | None, int] = {}
     open_turns: set[str | None] = set()
     threads: dict[str, str | None] = {}
@@ -171,18 +175,18 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
             if thread not in open_turns:
                 turns[thread] = turns.get(thread, -1) + 1
                 open_turns.add(thread)
-            threads[event["id"]] = thread
+            threads[event["key"]] = thread
             record = _record(conversation, thread, records)
             call = Call(
                 name=event["call"],
                 turn=turns[thread],
                 arguments=event.get("arguments", UNRECORDED),
-                call_id=event["id"],
+                call_id=event["key"],
                 started_at=event["at"],
                 uid=fingerprint("anthropic_events", event["id"]),
             )
             record.calls.append(call)
-            calls[event["id"]] = (call, record)
+            calls.setdefault(event["key"], []).append(call)
             record.started_at = record.started_at or moment_of(event["at"])
         elif event.get("asked"):
             record = _record(conversation, thread, records)
@@ -210,22 +214,22 @@ def _record(
 
 def _settle(
     event: Event,
-    calls: dict[str, tuple[Call, TrajectoryRecord]],
+    calls: dict[str, list[Call]],
     records: dict[str | None, TrajectoryRecord],
     conversation: str,
 ) -> None:
-    call, _ = calls.get(event.get("answers") or event["denies"], (None, None))
+    named = calls.get(event.get("answers") or event["denies"], [])
+    call = next((one for one in named if one.result is None), None)
     if "denies" in event:
         if call is not None and call.status == "no_result":
             call.status, call.error = "error", event.get("error")
             call.flags = (*call.flags, "rejected")
         return
+    if any(one.result == event["result"] for one in named):  # what was sent, and its echo
+        return
     if call is None:
         record = _record(conversation, event["thread"], records)
-        result = event["result"]
-        record.orphans.append(result if isinstance(result, str) else event.get("error") or "")
-        return
-    if call.result is not None:  # what was sent and its echo
+        record.orphans.append(orphan(event["result"]))
         return
     answer(call, event["result"], failed=event["failed"], error=event.get("error"))
     call.ended_at = event["at"]

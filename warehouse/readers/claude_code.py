@@ -259,25 +259,25 @@ def _linked(messages: list[Event]) -> list[Event]:
 
 def _sidechains(messages: list[Event]) -> dict[str, str]:
     """Which sub-agent each message of one belongs to: its agentId, else its first line's uuid."""
-    by_id = {event["id"]: event for event in messages}
-    groups: dict[str, str] = {}
+    by_id = {event["id"]: event for event in messages if event["side"] and not event["agent"]}
+    groups = {event["id"]: event["agent"] for event in messages if event["agent"]}
+    root_of: dict[str, str] = {}
     roots: dict[str, list[Event]] = {}
-    for event in messages:
-        if not event["side"]:
-            continue
-        if event["agent"]:
-            groups[event["id"]] = event["agent"]
-            continue
-        root, seen = event, {event["id"]}
-        while root["parent"] is not None:
-            above = by_id[root["parent"]]
-            if not above["side"] or above["agent"] or above["id"] in seen:
-                break
-            seen.add(above["id"])
-            root = above
-        if root["id"] in seen and len(seen) > 1 and root["parent"] in seen:
-            root = min((by_id[one] for one in seen), key=_order)  # a circle
-        roots.setdefault(root["id"], []).append(event)
+    for event in sorted(by_id.values(), key=_order):
+        path: dict[str, None] = {}
+        at = event["id"]
+        while at not in root_of and at not in path:
+            path[at] = None
+            parent = by_id[at]["parent"]
+            if parent not in by_id:
+                root_of[at] = at
+            else:
+                at = parent
+        if at not in root_of:  # a circle: it begins with its earliest line
+            root_of[at] = min(path, key=lambda one: _order(by_id[one]))
+        for one in path:
+            root_of[one] = root_of[at]
+        roots.setdefault(root_of[at], []).append(event)
     # Without a tree every line is a root: it goes on with the prompt before it.
     current: str | None = None
     for root in sorted((by_id[one] for one in roots), key=_order):

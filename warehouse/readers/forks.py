@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warehouse.readers.pairing import Waiting, answer
+from warehouse.readers.pairing import Waiting, answer, orphan
 from warehouse.records import UNRECORDED, Call
 
 Event = dict[str, Any]
@@ -241,13 +241,7 @@ def _pair(order: list[tuple[Event, Branch]], of: dict[str, list[Event]]) -> None
             waiting.setdefault(id(branch), Waiting()).add(call)
     for part, branch in left:  # told before its call, by a clock that is wrong
         if not _settle(part, branch, waiting, answered, at_of):
-            branch.orphans.append(_as_orphan(part.get("result")))
-
-
-def _as_orphan(result: Any) -> str:
-    if isinstance(result, dict):  # what the store made of a long one
-        result = next((value for value in result.values() if isinstance(value, str)), "")
-    return result or ""
+            branch.orphans.append(orphan(part.get("result")))
 
 
 def _copies(told: list[tuple[Event, Branch, int]]) -> set[str]:

@@ -18,6 +18,7 @@ from warehouse.readers.pairing import (
     answer,
     fingerprint,
     is_failure,
+    orphan,
     shown,
     text_of,
     tool_of,
@@ -315,7 +316,7 @@ def _trajectory(events: list[Event], session: str | None) -> TrajectoryRecord:
             if rpc in answered and answered[rpc] == event["result"]:
                 record.duplicates += 1
             else:
-                record.orphans.append(_as_text(event))
+                record.orphans.append(orphan(event["result"]))
         else:
             one = _taken(waiting[rpc])
             answered[rpc] = event["result"]
@@ -333,11 +334,6 @@ def _taken(requests: list[Call | None]) -> Call | None:
             if one is not None and one.turn == last.turn:
                 return requests.pop(position)
     return requests.pop()
-
-
-def _as_text(event: Event) -> str:
-    result = event["result"]
-    return result if isinstance(result, str) else event.get("error") or ""
 
 
 def _answer(call: Call, event: Event) -> None:

@@ -21,6 +21,7 @@ from warehouse.readers.pairing import (
     answer,
     fingerprint,
     is_failure,
+    orphan,
     shown,
     text_of,
     tool_of,
@@ -487,8 +488,7 @@ def _answer_v1(
         before = [c for c in waiting if (c.started_at or 0) <= (event["at"] or 0)]
         call = before[-1] if before else waiting[0] if waiting else None
     if call is None:
-        text = event["result"]
-        record.orphans.append(text if isinstance(text, str) else event.get("error") or "")
+        record.orphans.append(orphan(event["result"]))
         return
     if call.status != "no_result":
         if call.result == event["result"]:

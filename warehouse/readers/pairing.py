@@ -73,6 +73,13 @@ def answer(call: Call, result: Any, *, failed: bool, error: Any = None) -> None:
     call.error = shown(error) if failed else None
 
 
+def orphan(result: Any) -> str:
+    """A result whose call is not known, as text; of a long one what the store kept of it."""
+    if isinstance(result, dict):
+        result = next((value for value in result.values() if isinstance(value, str)), "")
+    return result or ""
+
+
 class Waiting:
     """Calls that have no result yet.
 
