@@ -120,7 +120,7 @@ def _event(value: Any) -> Event | None:
     """What an event says of calls, results, requests and turns; None where it says nothing."""
     if not isinstance(value, dict):
         return None
-    kind = value.get("type")
+    kind = str(value.get("type"))
     thread = value.get("session_thread_id")
     given = value.get("id")
     event: Event = {
@@ -218,7 +218,7 @@ def _settle(
     records: dict[str | None, TrajectoryRecord],
     conversation: str,
 ) -> None:
-    named = calls.get(event.get("answers") or event["denies"], [])
+    named = calls.get(event["answers"] if "answers" in event else event["denies"], [])
     call = next((one for one in named if one.result is None), None)
     if "denies" in event:
         if call is not None and call.status == "no_result":

@@ -69,9 +69,9 @@ def _read(
     own: list[dict[str, Any]] = []
     aside: list[dict[str, Any]] = []
     for step in steps:
-        if not isinstance(step, dict) or step.get("source") not in _SOURCES:
-            source = step.get("source") if isinstance(step, dict) else type(step).__name__
-            yield Ignored(f"step of source {source}")
+        source = step.get("source") if isinstance(step, dict) else type(step).__name__
+        if not isinstance(step, dict) or str(source) not in _SOURCES:
+            yield Ignored(f"step of source {str(source)[:40]}")
             continue
         extra = step.get("extra")
         is_side = isinstance(extra, dict) and extra.get("is_sidechain") is True

@@ -109,16 +109,16 @@ def _read_content(
     texts = [content] if isinstance(content, str) else []
     results = 0
     for n, block in enumerate(content if isinstance(content, list) else ()):
-        what = block.get("type") if isinstance(block, dict) else None
+        what = str(block.get("type")) if isinstance(block, dict) else ""
         if what == "text" and isinstance(block.get("text"), str):
             texts.append(block["text"])
         elif what in _CALLS and isinstance(block.get("name"), str):
             events.append(_call(event, n, block, reply or line.get("uuid")))
-        elif isinstance(what, str) and what.endswith("tool_result") and "tool_use_id" in block:
+        elif what.endswith("tool_result") and "tool_use_id" in block:
             results += 1
             events.append(_result(event, n, block, line.get("toolUseResult")))
         elif what not in _QUIET:
-            yield Ignored(f"content block of type {what or type(block).__name__}")
+            yield Ignored(f"content block of type {what[:40] or type(block).__name__}")
     if kind == "assistant":
         event["message"] = "reply"
         request = line.get("requestId")

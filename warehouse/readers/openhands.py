@@ -94,7 +94,8 @@ def is_event(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and "kind" not in value
-        and value.get("source") in _SOURCES
+        and isinstance(value.get("source"), str)
+        and value["source"] in _SOURCES
         and ("timestamp" in value or "id" in value)
         and (isinstance(value.get("action"), str) or isinstance(value.get("observation"), str))
     )
@@ -148,7 +149,7 @@ def read_events(item: Item) -> Iterator[Record]:
 def _read_v0(
     events: list[Any], name: str | None, meta: dict[str, Any], instruction: Any
 ) -> Iterator[Record]:
-    calls: dict[Any, Call] = {}
+    calls: dict[int, Call] = {}
     by_call_id: dict[str, Call] = {}
     turns: dict[Any, int] = {}
     record = TrajectoryRecord(
@@ -167,7 +168,8 @@ def _read_v0(
             args = event.get("args")
             args = args if isinstance(args, dict) else {}
             if action == "system":
-                for definition in args.get("tools") or ():
+                tools = args.get("tools")
+                for definition in tools if isinstance(tools, list) else ():
                     tool = tool_of(definition)
                     if tool is not None:
                         yield tool
@@ -179,7 +181,9 @@ def _read_v0(
             if call is not None:
                 call.started_at = at
                 record.calls.append(call)
-                calls[event.get("id")] = call
+                number = _number(event.get("id"))
+                if number is not None:
+                    calls[number] = call
                 if call.call_id is not None:
                     by_call_id[call.call_id] = call
             elif action not in _QUIET_V0 and action not in _ACTIONS:
@@ -198,12 +202,18 @@ def _read_v0(
 def _in_order(events: list[Any]) -> list[dict[str, Any]]:
     """V0 events by their number, each once; as they stand where numbers repeat or lack."""
     known = {
-        (event.get("id"), fingerprint(event)): event for event in events if isinstance(event, dict)
+        (_number(event.get("id")), fingerprint(event)): event
+        for event in events
+        if isinstance(event, dict)
     }
-    numbers = {number for number, _ in known if isinstance(number, int)}
+    numbers = {number for number, _ in known if number is not None}
     if len(numbers) == len(known):
         return sorted(known.values(), key=lambda event: int(event["id"]))
     return [event for event in events if isinstance(event, dict)]
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _action(
@@ -214,11 +224,11 @@ def _action(
         if action not in _ACTIONS or event.get("source") != "agent":
             return None
         arguments = {key: value for key, value in args.items() if key != "thought"}
-        return Call(action, turns.setdefault((len(turns),), len(turns)), arguments)
+        return Call(action, turns.setdefault(("event", len(turns)), len(turns)), arguments)
     call_id = told.get("tool_call_id")
     response = told.get("model_response")
     response = response if isinstance(response, dict) else {}
-    answer_id = response.get("id") or ("event", event.get("id"), len(turns))
+    answer_id = _str(response.get("id")) or ("event", len(turns))
     arguments = _arguments_in(response, call_id)
     if arguments is None:
         arguments = {key: value for key, value in args.items() if key != "thought"}
@@ -247,17 +257,18 @@ def _observe(
     event: dict[str, Any],
     observation: str,
     at: int | None,
-    calls: dict[Any, Call],
+    calls: dict[int, Call],
     by_call_id: dict[str, Call],
     record: TrajectoryRecord,
 ) -> None:
-    call = calls.get(event.get("cause"))
+    cause = _number(event.get("cause"))
+    call = None if cause is None else calls.get(cause)
     told = event.get("tool_call_metadata")
     if call is None and isinstance(told, dict):
         call = by_call_id.get(str(told.get("tool_call_id")))
     text = text_of(event.get("content"))
     if call is None:
-        if observation not in _NO_RESULTS and event.get("cause") is not None:
+        if observation not in _NO_RESULTS and cause is not None:
             record.orphans.append(text or "")
         return
     if observation == "agent_state_changed":
@@ -302,7 +313,8 @@ def is_v1_event(value: Any) -> bool:
         isinstance(value, dict)
         and isinstance(value.get("kind"), str)
         and isinstance(value.get("id"), str)
-        and value.get("source") in _SOURCES
+        and isinstance(value.get("source"), str)
+        and value["source"] in _SOURCES
         and "timestamp" in value
     )
 

@@ -36,7 +36,7 @@ def _is_history(history: Any) -> bool:
         return False
     first = history[0]
     return "role" in first and (
-        first.get("message_type") in _TYPES or "is_demo" in first or "agent" in first
+        str(first.get("message_type")) in _TYPES or "is_demo" in first or "agent" in first
     )
 
 
