@@ -1,9 +1,9 @@
 """Events of Anthropic's managed-agent sessions, as the API streams them and clients send them.
 
-Lines are events, or recordings ``[method, payload]`` of a client that name the session. An event's
-id is unique, and a result names the event of its call. What a client sends (a result, a message)
-comes back as an event: one result, counted once. Threads of sub-agents are trajectories of their
-own.
+Lines are events, or recordings ``[method, payload]`` of a client that name the session; the events
+of a file that names none are a session of their own, known by its first event. A result names the
+event of its call. What a client sends (a result, a message) comes back as an event: one result,
+counted once. Threads of sub-agents are trajectories of their own.
 """
 
 import re

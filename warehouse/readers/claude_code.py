@@ -62,7 +62,7 @@ def is_line(value: Any) -> bool:
         return "leafUuid" in value
     if kind == "file-history-snapshot":
         return "snapshot" in value
-    return isinstance(value.get("sessionId"), str) and kind.islower()
+    return isinstance(value.get("sessionId"), str) and kind[:1].islower()
 
 
 def read_line(item: Item) -> Iterator[Record]:

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from warehouse.readers.normalised import as_text
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.stream import parse
@@ -12,12 +14,16 @@ from warehouse.records import Call, ToolRecord, server_tool
 
 _FLAGS = ('"isError"', '"is_error"', '"status"', '"error"')
 _SHOWN = 500
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def fingerprint(*parts: Any) -> str:
     """A short digest of JSON values, whatever is in their text (lone surrogates, NUL)."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    try:
+        data = _ENCODER.encode(parts)
+    except (OverflowError, RecursionError, TypeError, ValueError):  # long integers, surrogates
+        data = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str).encode()
+    return hashlib.sha256(data).hexdigest()[:20]
 
 
 def text_of(content: Any) -> str | None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warehouse.readers.claude_code import assemble, read_line
 from warehouse.readers.reading import read_file, read_items
 from warehouse.readers.stream import Item
 from warehouse.records import Ignored, Rejected, TrajectoryRecord
@@ -420,6 +421,19 @@ def test_order_repetition_and_split_of_lines_do_not_matter(data):
     shuffled = data.draw(st.permutations(lines))
     repeated = shuffled + data.draw(st.lists(st.sampled_from(lines), max_size=4))
     assert trajectories(repeated) == expected
+
+
+def test_payloads_that_the_store_has_shortened_are_passed_on_unread():
+    events = []
+    for one_line in [*FORK[:3], line("x", "a", [result("t1", "no", is_error=True)], at=100)]:
+        for record in read_line(Item("line", "", one_line)):
+            events += record.events
+    kept = {"head": "o", "size": 9}
+    short = [{**e, **{k: kept for k in ("arguments", "result") if k in e}} for e in events]
+    (record,) = assemble("s", short)
+    (call,) = record.calls
+    assert (call.arguments, call.result) == (kept, kept)
+    assert (call.status, call.error, call.attempts) == ("error", "no", 2)
 
 
 # --- broken and odd lines -------------------------------------------------------------------------

@@ -269,6 +269,14 @@ def test_sample_messages_of_mcp():
     assert counts["CallToolResult"] == counts["CallToolResultResponse"] == ["Rejected"]
 
 
+@pytest.mark.parametrize("odd", [None, 3, "x", [], {}, [None], {"type": "x"}, "\ud800\x00"])
+@pytest.mark.parametrize("key", ["id", "params", "result", "error"])
+def test_an_odd_field_of_one_message_leaves_its_neighbours_alone(key, odd):
+    record = one("mcp", call(1), answered(1), {**rpc(id=2, method="ping"), key: odd}, call(3))
+    assert [(c.call_id, c.status) for c in record.calls[:1]] == [("1", "ok")]
+    assert record.calls[-1].call_id == "3"
+
+
 # --- managed-agent events -------------------------------------------------------------------------
 
 

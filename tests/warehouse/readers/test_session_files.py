@@ -310,6 +310,21 @@ def test_sample_events_of_openhands():
     assert new.native_id == "e18b827d3440425a9ff7353c4a6d6a3a"
 
 
+@pytest.mark.parametrize("odd", [None, 3, "x", [], {}, [None], {"type": "x"}, "\ud800\x00"])
+@pytest.mark.parametrize("key", ["tool_call", "observation", "action", "llm_message", "tools"])
+def test_an_odd_field_of_one_v1_event_leaves_its_neighbours_alone(key, odd):
+    record = one("openhands", *V1, {**action("a9", 10, "c9"), key: odd})
+    assert [c.status for c in record.calls[:5]] == ["error", "ok", "error", "error", "no_result"]
+
+
+@pytest.mark.parametrize("odd", [None, 3, "x", [], {}, [None], {"type": "x"}, "\ud800\x00"])
+@pytest.mark.parametrize("key", ["tool_call_metadata", "args", "cause", "content", "extras", "id"])
+def test_an_odd_field_of_one_v0_event_leaves_its_neighbours_alone(key, odd):
+    events = [*V0, {**v0(20, action="run", args={}), key: odd}, {**V0[4], "id": 21, key: odd}]
+    calls = one("openhands", *events).calls
+    assert [c.status for c in calls[:4]] == ["error", "ok", "error", "no_result"]
+
+
 # --- ATIF -----------------------------------------------------------------------------------------
 
 
