@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from warehouse.readers import (
+    anthropic_events,
+    atif,
+    claude_code,
+    langchain,
     langfuse,
     langsmith,
+    mcp_records,
     mlflow_traces,
     nestful,
     normalised,
     openai_chat,
+    openhands,
+    swe_agent,
     taskbench,
 )
 from warehouse.readers.stream import Item
@@ -48,6 +55,84 @@ class Shape:
 _NO_CLOCK = ("started_at", "ended_at")
 
 SHAPES: tuple[Shape, ...] = (
+    Shape(
+        "claude_code",
+        claude_code.is_line,
+        claude_code.read_line,
+        losses=("links", "parent", "split"),
+        assemble=claude_code.assemble,
+    ),
+    Shape(
+        "mcp",
+        mcp_records.is_sampling,
+        mcp_records.read_sampling,
+        losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
+    ),
+    Shape(
+        "mcp",
+        mcp_records.is_message,
+        mcp_records.read_messages,
+        losses=("request", "links", "parent", "split"),
+        gathered=True,
+        assemble=mcp_records.assemble,
+    ),
+    Shape(
+        "anthropic_events",
+        anthropic_events.is_event,
+        anthropic_events.read_events,
+        losses=("links", "parent", "split"),
+        gathered=True,
+        assemble=anthropic_events.assemble,
+    ),
+    Shape(
+        "atif",
+        atif.is_trajectory,
+        atif.read_trajectory,
+        losses=("ended_at", "links", "parent", "split"),
+    ),
+    Shape(
+        "openhands",
+        openhands.is_v1_event,
+        openhands.read_v1_events,
+        losses=("links", "parent", "split"),
+        gathered=True,
+        assemble=openhands.assemble,
+    ),
+    Shape(
+        "openhands",
+        openhands.is_event,
+        openhands.read_events,
+        losses=("conversation", "links", "parent", "split"),
+        gathered=True,
+    ),
+    Shape(
+        "openhands",
+        openhands.is_conversation,
+        openhands.read_conversation,
+        losses=("links", "parent", "split"),
+        assemble=openhands.assemble,
+    ),
+    Shape(
+        "swe_agent",
+        swe_agent.is_trajectory,
+        swe_agent.read_trajectory,
+        losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
+    ),
+    Shape(
+        "langchain",
+        langchain.is_conversation,
+        langchain.read_conversation,
+        losses=("links", "parent", "split", *_NO_CLOCK),
+        assemble=langchain.assemble,
+    ),
+    Shape(
+        "langchain",
+        langchain.is_message,
+        langchain.read_messages,
+        losses=("links", "parent", "split", *_NO_CLOCK),
+        gathered=True,
+        assemble=langchain.assemble,
+    ),
     Shape(
         "normalised",
         normalised.is_trajectory,
