@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.readers import nestful, normalised, openai_chat, taskbench
+from warehouse.readers import (
+    anthropic,
+    exchanges,
+    nestful,
+    normalised,
+    openai_chat,
+    openai_finetune,
+    openai_responses,
+    taskbench,
+)
 from warehouse.readers.stream import Item
 from warehouse.records import Record
 
@@ -39,6 +48,41 @@ class Shape:
 
 _NO_CLOCK = ("started_at", "ended_at")
 
+_MESSAGES = ("links", "parent", *_NO_CLOCK)
+_BLOCKS = ("links", *_NO_CLOCK)
+_TUNING = ("native_id", "conversation", *_MESSAGES)
+
+
+def _provider_shapes() -> tuple[Shape, ...]:
+    """What the APIs of LLM providers send and receive."""
+    chat, items, messages = openai_chat, openai_responses, anthropic
+    pairs = exchanges.assemble
+    return (
+        Shape("openai_finetune", openai_finetune.is_example, openai_finetune.read_example, _TUNING),
+        Shape("openai", exchanges.is_chat, exchanges.read_chat, _MESSAGES, assemble=pairs),
+        Shape(
+            "openai_responses",
+            exchanges.is_responses,
+            exchanges.read_responses,
+            _BLOCKS,
+            assemble=pairs,
+        ),
+        Shape(
+            "anthropic", exchanges.is_anthropic, exchanges.read_anthropic, _BLOCKS, assemble=pairs
+        ),
+        Shape("openai", chat.is_conversation, chat.read_conversation, _MESSAGES),
+        Shape("openai", chat.is_stream, chat.read_stream, _MESSAGES),
+        Shape("openai_responses", items.is_conversation, items.read_items, _BLOCKS),
+        Shape("openai_responses", items.is_stream, items.read_stream, _BLOCKS),
+        Shape("anthropic", messages.is_conversation, messages.read_conversation, _BLOCKS),
+        Shape("anthropic", messages.is_stream, messages.read_stream, _BLOCKS),
+        Shape("openai", chat.is_chunk, chat.read_chunks, _MESSAGES, gathered=True),
+        Shape("openai_responses", items.is_event, items.read_events, _BLOCKS, gathered=True),
+        Shape("anthropic", messages.is_event, messages.read_events, _BLOCKS, gathered=True),
+        Shape("openai", chat.is_message, chat.read_messages, _MESSAGES, gathered=True),
+    )
+
+
 SHAPES: tuple[Shape, ...] = (
     Shape(
         "normalised",
@@ -59,19 +103,7 @@ SHAPES: tuple[Shape, ...] = (
         nestful.read_trajectory,
         losses=("native_id", "conversation", "parent", *_NO_CLOCK),
     ),
-    Shape(
-        "openai",
-        openai_chat.is_conversation,
-        openai_chat.read_conversation,
-        losses=("links", "parent", *_NO_CLOCK),
-    ),
-    Shape(
-        "openai",
-        openai_chat.is_message,
-        openai_chat.read_messages,
-        losses=("links", "parent", *_NO_CLOCK),
-        gathered=True,
-    ),
+    *_provider_shapes(),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
     Shape("normalised", normalised.is_edge, normalised.read_edge),
