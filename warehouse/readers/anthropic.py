@@ -131,8 +131,7 @@ def read_conversation(item: Item) -> Iterator[Record]:
     """One conversation; the tools that it offers come first."""
     value = item.value
     wrapper: dict[str, Any] = value if isinstance(value, dict) else {}
-    alone = "messages" not in wrapper and bool(wrapper)
-    messages = [wrapper] if alone else wrapper.get("messages") if wrapper else value
+    messages: list[Any] = value if not wrapper else wrapper.get("messages") or [wrapper]
     response = wrapper.get("response")
     if isinstance(response, dict) and isinstance(response.get("content"), list):
         messages = [*messages, {**response, "role": "assistant"}]

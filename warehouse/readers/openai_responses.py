@@ -214,14 +214,10 @@ def tool_records(tools: Any, namespace: str | None = None) -> Iterator[ToolRecor
 def listed_tools(items: Iterable[Any]) -> Iterator[ToolRecord]:
     """The tools that MCP servers listed."""
     for item in items:
-        if isinstance(item, dict) and item.get("type") == "mcp_list_tools":
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind in ("mcp_list_tools", "additional_tools", "tool_search_output"):
             label = item.get("server_label")
             yield from tool_records(item.get("tools"), label if isinstance(label, str) else None)
-        elif isinstance(item, dict) and item.get("type") in (
-            "additional_tools",
-            "tool_search_output",
-        ):
-            yield from tool_records(item.get("tools"))
 
 
 def pair_items(items: Iterable[Any], *, into: Pairing | None = None) -> Pairing:

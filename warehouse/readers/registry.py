@@ -5,6 +5,7 @@ A format is one module with a test for its records and a function that reads one
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from warehouse.readers import (
@@ -55,21 +56,25 @@ _TUNING = ("native_id", "conversation", *_MESSAGES)
 
 def _provider_shapes() -> tuple[Shape, ...]:
     """What the APIs of LLM providers send and receive."""
-    chat, items, messages = openai_chat, openai_responses, anthropic
-    pairs = exchanges.assemble
+    chat, items, messages, pairs = openai_chat, openai_responses, anthropic, exchanges
+
+    def told_in_pairs(
+        api: str,
+        matches: Callable[[Any], bool],
+        read: Callable[[Item], Iterator[Record]],
+        losses: tuple[str, ...],
+    ) -> tuple[Shape, Shape]:
+        archive = partial(pairs.is_archive, api=api)
+        return (
+            Shape(api, matches, read, losses, assemble=pairs.assemble),
+            Shape(api, archive, pairs.read_archive, losses, assemble=pairs.assemble),
+        )
+
     return (
         Shape("openai_finetune", openai_finetune.is_example, openai_finetune.read_example, _TUNING),
-        Shape("openai", exchanges.is_chat, exchanges.read_chat, _MESSAGES, assemble=pairs),
-        Shape(
-            "openai_responses",
-            exchanges.is_responses,
-            exchanges.read_responses,
-            _BLOCKS,
-            assemble=pairs,
-        ),
-        Shape(
-            "anthropic", exchanges.is_anthropic, exchanges.read_anthropic, _BLOCKS, assemble=pairs
-        ),
+        *told_in_pairs(pairs.CHAT, pairs.is_chat, pairs.read_chat, _MESSAGES),
+        *told_in_pairs(pairs.RESPONSES, pairs.is_responses, pairs.read_responses, _BLOCKS),
+        *told_in_pairs(pairs.ANTHROPIC, pairs.is_anthropic, pairs.read_anthropic, _BLOCKS),
         Shape("openai", chat.is_conversation, chat.read_conversation, _MESSAGES),
         Shape("openai", chat.is_stream, chat.read_stream, _MESSAGES),
         Shape("openai_responses", items.is_conversation, items.read_items, _BLOCKS),
@@ -134,6 +139,15 @@ def conversation_of(value: Any) -> str | None:
             if isinstance(value.get(key), (str, int)):
                 return str(value[key])
     return None
+
+
+def shape_of_whole(shape: Shape, values: list[Any], format: str = "auto") -> Shape:
+    """The shape that takes gathered values as one list, where another than their own does.
+
+    A message of plain text may be anybody's: only all of them together tell whose they are.
+    """
+    whole = shape_of(values, format)
+    return shape if whole is None or whole.format == shape.format else whole
 
 
 def assembler_of(format: str) -> Callable[[str, list[dict[str, Any]]], Iterator[Record]]:
