@@ -20,7 +20,6 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function
 _LOOKED_AT = 8
 """Messages of a record that its format is told by."""
 _CONVERSATION = ("conversation_id", "thread_id", "session_id")
-_OLD_ROLES = ("tool", "function")
 
 
 def is_messages(value: Any) -> bool:
@@ -237,57 +236,73 @@ def pair_messages(
 ) -> Pairing:
     """The calls of a conversation, with what had no call and what was skipped."""
     pairing = Pairing() if into is None else into
-    add, answer = pairing.add, pairing.answer
+    add_one, waiting = pairing.add_one, pairing.waiting
     for message in messages:
+        # Nearly all messages are one call or its result in their plainest form: those first.
         try:
             role = message["role"]
-        except (KeyError, TypeError, IndexError):
-            pairing.ignored.append("chat message without a role")
-            continue
-        if role == "assistant":
-            sent = message.get("tool_calls")
-            if sent or "function_call" in message:
-                calls = _sent(message, pairing)
-                if calls:
-                    add(calls)
-            if type(message.get("content")) is list and anthropic.has_tool_block(message):
-                anthropic.add_message(pairing, message)
-        elif role == "tool":
-            call_id = message.get("tool_call_id")
-            call = answer(call_id) if call_id is not None else None
-            if call is None:
-                if call_id is None:
-                    call = pairing.answer_by_name(message.get("name"))
-                if call is None:
-                    pairing.lose(call_id, _result(message))
+            if role == "tool":
+                call = waiting[message["tool_call_id"]]
+                content = message["content"]
+                if (
+                    call.__class__ is Call
+                    and content.__class__ is str
+                    and "rror" not in content
+                    and len(message) < 5
+                ):
+                    del waiting[call.call_id]
+                    call.result = content
+                    call.status = "ok"
+                    pairing.answered = True
                     continue
-            content = message.get("content")
-            result = content if type(content) is str else _result(message)
-            if "rror" in result or len(message) > 4:
-                failed = message.get("is_error") is True or message.get("status") == "error"
-                failed = failed or (errors_by_text and result.startswith("Error"))
-                settle(call, result, failed=failed)
-            else:
-                call.result = result
-                call.status = "ok"
-        elif role == "function":
-            call = pairing.answer_by_name(message.get("name"))
-            if call is None:
-                pairing.lose(None, _result(message))
-            else:
-                settle(call, _result(message))
-        elif role == "user":
-            if type(message.get("content")) is list and anthropic.has_tool_block(message):
-                anthropic.add_message(pairing, message)
-            else:
-                pairing.heard()
-        elif role not in ROLES:
-            pairing.ignored.append(f"chat message of the role {str(role)[:40]}")
+            elif role == "assistant":
+                (one,) = message["tool_calls"]
+                function = one["function"]
+                name, call_id = function["name"], one["id"]
+                if (
+                    pairing.answered
+                    and name.__class__ is str
+                    and call_id.__class__ is str
+                    and message.get("content").__class__ is not list
+                ):
+                    add_one(Call(name, 0, function["arguments"], None, "no_result", None, call_id))
+                    continue
+        except (KeyError, TypeError, ValueError, IndexError):
+            pass
+        _add_message(pairing, message, errors_by_text)
     return pairing
 
 
-def _result(message: dict[str, Any]) -> str:
-    return text_of(message.get("content")) or ""
+def _add_message(pairing: Pairing, message: Any, errors_by_text: bool) -> None:
+    """One message in any form."""
+    role = message.get("role") if isinstance(message, dict) else None
+    if role == "assistant":
+        calls = _sent(message, pairing)
+        if calls:
+            pairing.add(calls)
+        if anthropic.has_tool_block(message):
+            anthropic.add_message(pairing, message)
+    elif role == "tool" or role == "function":
+        call_id = message.get("tool_call_id")
+        if call_id is None or role == "function":
+            call = pairing.answer_by_name(message.get("name"))
+        else:
+            call = pairing.answer(str(call_id))
+        result = text_of(message.get("content")) or ""
+        failed = message.get("is_error") is True or message.get("status") == "error"
+        failed = failed or (errors_by_text and result.startswith("Error"))
+        if call is None:
+            pairing.lose(call_id, result, failed=failed)
+        else:
+            settle(call, result, failed=failed)
+    elif role == "user":
+        if anthropic.has_tool_block(message):
+            anthropic.add_message(pairing, message)
+        else:
+            pairing.heard()
+    elif role not in ROLES:
+        what = f"of the role {str(role)[:40]}" if role is not None else "without a role"
+        pairing.ignored.append(f"chat message {what}")
 
 
 def _sent(message: dict[str, Any], pairing: Pairing) -> list[Call]:

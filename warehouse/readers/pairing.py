@@ -14,6 +14,7 @@ from typing import Any
 from warehouse.records import Call
 
 _SENT = "no_result"
+_SETTLED = ("ok", "error")
 
 
 class Pairing:
@@ -23,18 +24,20 @@ class Pairing:
         calls: In order; calls of one message share a turn.
         lost: Results whose call was never told, each as a call without a name.
         ignored: What was skipped as not understood, one text each.
+        answered: Whether anything came back since the model's last message.
+        waiting: Calls without a result by id; several with one id as a list.
     """
 
     __slots__ = (
-        "_answered",
         "_copies",
         "_in_turn",
         "_seen",
         "_turn",
-        "_waiting",
+        "answered",
         "calls",
         "ignored",
         "lost",
+        "waiting",
     )
 
     def __init__(self) -> None:
@@ -42,9 +45,9 @@ class Pairing:
         self.lost: list[Call] = []
         self.ignored: list[str] = []
         self._turn = -1
-        self._answered = True
-        self._waiting: dict[str | None, Call | list[Call]] = {}
-        self._seen: dict[str | None, list[Call]] = {}
+        self.answered = True
+        self.waiting: dict[str | None, Call | list[Call]] = {}
+        self._seen: dict[str | None, list[Call]] | None = None
         self._in_turn: list[Call] = []
         self._copies: list[Call] = []
 
@@ -72,55 +75,69 @@ class Pairing:
 
     def add(self, sent: list[Call]) -> None:
         """The calls of one message of the model; their turn is set here."""
-        if self._answered:
+        if self.answered and len(sent) == 1:
+            self.add_one(sent[0])
+            return
+        if self.answered:
             # Something came back since the last message: this one cannot be a copy of it.
-            self._answered = False
+            self.answered = False
             self._seen = {}
-            copies: list[Call] = []
-        else:
-            copies = [call for call in sent if self._is_told(call)]
-        if not copies:
+        elif self._seen is None:
+            self._seen = {call.call_id: [call] for call in self._in_turn}
+        if not any(self._is_told(call) for call in sent):
             self._turn += 1
             self._in_turn = []
-        seen, waiting, turn = self._seen, self._waiting, self._turn
+        turn = self._turn
         for call in sent:
-            call_id = call.call_id
-            earlier = seen.get(call_id)
-            if earlier is None:
-                seen[call_id] = [call]
-            elif self._is_told(call):
-                self._copies.append(call)
-                call.turn = turn
-                continue
-            else:
-                earlier.append(call)
             call.turn = turn
+            if self._is_told(call):
+                self._copies.append(call)
+                continue
+            self._seen.setdefault(call.call_id, []).append(call)
             self.calls.append(call)
             self._in_turn.append(call)
-            if call.result is None and call.status != "ok" and call.status != "error":
-                other = waiting.get(call_id)
-                if other is None:
-                    waiting[call_id] = call
-                elif isinstance(other, list):
-                    other.append(call)
-                else:
-                    waiting[call_id] = [other, call]
+            if call.result is None and call.status not in _SETTLED:
+                self._wait(call)
+
+    def add_one(self, call: Call) -> None:
+        """The only call of a message, after something came back: by far the most frequent."""
+        self.answered = False
+        self._turn = call.turn = self._turn + 1
+        self._in_turn = [call]
+        self._seen = None
+        self.calls.append(call)
+        if call.result is None and call.status not in _SETTLED:
+            if call.call_id in self.waiting:
+                self._wait(call)
+            else:
+                self.waiting[call.call_id] = call
+
+    def _wait(self, call: Call) -> None:
+        other = self.waiting.get(call.call_id)
+        if other is None:
+            self.waiting[call.call_id] = call
+        elif isinstance(other, list):
+            other.append(call)
+        else:
+            self.waiting[call.call_id] = [other, call]
 
     def _is_told(self, call: Call) -> bool:
         """Whether the same call, with an id, was told before and nothing came back since."""
-        return call.call_id is not None and any(
+        if call.call_id is None or not self._seen:
+            return False
+        return any(
             other.name == call.name and other.arguments == call.arguments
             for other in self._seen.get(call.call_id, ())
         )
 
     def heard(self) -> None:
         """Something else came between: the next message of the model is a turn of its own."""
-        self._answered = True
+        self.answered = True
 
     def answer(self, call_id: str | None) -> Call | None:
         """The call that a result with this id belongs to, now taken as answered."""
-        self._answered = True
-        found = self._waiting.pop(call_id, None)
+        self.answered = True
+        found = self.waiting.pop(call_id, None)
         if isinstance(found, list):
             turn = self._turn
             at = len(found) - 1
@@ -128,7 +145,7 @@ class Pairing:
                 at -= 1
             call = found.pop(at)
             if found:
-                self._waiting[call_id] = found if len(found) > 1 else found[0]
+                self.waiting[call_id] = found if len(found) > 1 else found[0]
             return call
         if found is not None:
             return found
@@ -148,15 +165,15 @@ class Pairing:
         call = next((call for call in waiting if call.name == name), None) or next(
             iter(waiting), None
         )
-        self._answered = True
+        self.answered = True
         if call is not None:
-            waits = self._waiting.get(call.call_id)
+            waits = self.waiting.get(call.call_id)
             if isinstance(waits, list):
                 waits[:] = [other for other in waits if other is not call]
                 if not waits:
-                    del self._waiting[call.call_id]
+                    del self.waiting[call.call_id]
             elif waits is not None:
-                del self._waiting[call.call_id]
+                del self.waiting[call.call_id]
         return call
 
     def _promoted(self, call_id: str | None) -> Call | None:
