@@ -30,18 +30,17 @@ def is_messages(value: Any) -> bool:
     for message in value[:_LOOKED_AT]:
         if not isinstance(message, dict):
             continue
-        role = message.get("role")
-        if role in ROLES:
-            known = True
-        elif not isinstance(role, str):
-            return False
         content = message.get("content")
         if type(content) is list:
             for part in content:
                 if isinstance(part, dict) and anthropic.is_tool_block(part):
                     return False
-        elif content is not None and not isinstance(content, str):
+        elif not known and content is not None and not isinstance(content, str):
             return False
+        if message.get("role") in ROLES:
+            known = True
+        elif not known or openai_responses.is_item(message):
+            return False  # the first message decides: an odd one further on loses nothing
     return known
 
 

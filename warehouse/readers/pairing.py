@@ -29,8 +29,8 @@ class Pairing:
     """
 
     __slots__ = (
+        "_begin",
         "_copies",
-        "_in_turn",
         "_seen",
         "_turn",
         "answered",
@@ -48,7 +48,7 @@ class Pairing:
         self.answered = True
         self.waiting: dict[str | None, Call | list[Call]] = {}
         self._seen: dict[str | None, list[Call]] | None = None
-        self._in_turn: list[Call] = []
+        self._begin = 0
         self._copies: list[Call] = []
 
     @property
@@ -64,7 +64,7 @@ class Pairing:
     @property
     def latest(self) -> list[Call]:
         """The calls of the latest turn."""
-        return self._in_turn
+        return self.calls[self._begin :]
 
     def position_of(self, call_id: str) -> int | None:
         """Where the latest call with this id stands."""
@@ -83,10 +83,10 @@ class Pairing:
             self.answered = False
             self._seen = {}
         elif self._seen is None:
-            self._seen = {call.call_id: [call] for call in self._in_turn}
+            self._seen = {call.call_id: [call] for call in self.latest}
         if not any(self._is_told(call) for call in sent):
             self._turn += 1
-            self._in_turn = []
+            self._begin = len(self.calls)
         turn = self._turn
         for call in sent:
             call.turn = turn
@@ -95,7 +95,6 @@ class Pairing:
                 continue
             self._seen.setdefault(call.call_id, []).append(call)
             self.calls.append(call)
-            self._in_turn.append(call)
             if call.result is None and call.status not in _SETTLED:
                 self._wait(call)
 
@@ -103,9 +102,10 @@ class Pairing:
         """The only call of a message, after something came back: by far the most frequent."""
         self.answered = False
         self._turn = call.turn = self._turn + 1
-        self._in_turn = [call]
         self._seen = None
-        self.calls.append(call)
+        calls = self.calls
+        self._begin = len(calls)
+        calls.append(call)
         if call.result is None and call.status not in _SETTLED:
             if call.call_id in self.waiting:
                 self._wait(call)
@@ -161,7 +161,7 @@ class Pairing:
 
     def answer_by_name(self, name: str | None) -> Call | None:
         """The call of the latest turn that a result without an id belongs to."""
-        waiting = [call for call in self._in_turn if call.status == _SENT and call.result is None]
+        waiting = [call for call in self.latest if call.status == _SENT and call.result is None]
         call = next((call for call in waiting if call.name == name), None) or next(
             iter(waiting), None
         )
@@ -182,7 +182,6 @@ class Pairing:
             if call.call_id == call_id and call.turn == self._turn:
                 del self._copies[at]
                 self.calls.append(call)
-                self._in_turn.append(call)
                 return call
         return None
 
