@@ -145,6 +145,7 @@ class _Told:
     response_id: str | None = None
     previous: str | None = None
     conversation: str | None = None
+    within: str | None = None
     by_opening: bool = True
     broken: int = 0
     ignored: list[str] = field(default_factory=list)
@@ -224,6 +225,10 @@ def read_responses(item: Item) -> Iterator[Record]:
     openai_responses.pair_items(output, into=pairing)
     openai_responses.mark_cut(pairing.calls[history:], answer.get("status"))
     response_id = _text(answer.get("id"))
+    previous = _text(body.get("previous_response_id") or answer.get("previous_response_id"))
+    # A conversation that the service keeps: its requests repeat nothing either.
+    kept = openai_responses.conversation_of(body) or openai_responses.conversation_of(answer)
+    by_service = bool(body.get("conversation") or answer.get("conversation"))
     stored = body.get("store") is not False and answer.get("store") is not False
     yield from _records(
         _Told(
@@ -236,10 +241,9 @@ def read_responses(item: Item) -> Iterator[Record]:
             ],
             openai_responses.created_of(answer),
             response_id,
-            _text(body.get("previous_response_id") or answer.get("previous_response_id")),
-            _named(value, body)
-            or openai_responses.conversation_of(body)
-            or openai_responses.conversation_of(answer),
+            previous,
+            _named(value, body) or kept,
+            response_id if by_service and previous is None and not history else None,
             by_opening=response_id is None or not stored,
             broken=broken,
         )
@@ -305,7 +309,13 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
     calls = told.pairing.calls
     keys: list[str] = []
     events: list[dict[str, Any]] = []
-    chain = base = f"after {told.previous}" if told.previous else opening
+    # What a call without a telling id comes after, as far as this pair knows.
+    if told.previous is not None:
+        chain = base = f"after {told.previous}"
+    elif told.within is not None:
+        chain = base = f"in {told.within}"
+    else:
+        chain = base = told.conversation or opening
     seen: dict[str, int] = {}
     before, turn = None, -1
     for at, call in enumerate(calls):
@@ -328,6 +338,7 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
             "aliases": aliases,
             "before": before,
             "after": told.previous if before is None else None,
+            "within": told.within if before is None else None,
             "same_turn": call.turn == turn,
             "name": call.name,
             "arguments": call.arguments,
@@ -353,6 +364,7 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
                 "kind": "answer",
                 "call_id": lost.call_id,
                 "after": told.previous,
+                "within": told.within,
                 "nth": nth,
                 "result": lost.result,
                 "status": lost.status,
@@ -364,6 +376,7 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
             "kind": "reply",
             "response": told.response_id,
             "previous": told.previous,
+            "within": told.within,
             "opening": opening,
             "request": told.request,
             "conversation": told.conversation,
@@ -478,6 +491,20 @@ class _Chain:
             key = reply["response"]
             if key is not None and (key not in self._replies or reply["last"] is not None):
                 self._replies[key] = reply
+        # In a conversation that the service keeps, the response before is the one made before.
+        kept = [r for r in self._replies.values() if r["within"] is not None]
+        kept.sort(key=lambda r: (r["created"] is None, r["created"] or 0, r["response"]))
+        self._made_after = {
+            reply["response"]: kept[at - 1]["response"] if at else None
+            for at, reply in enumerate(kept)
+        }
+
+    def previous_of(self, event: _Event) -> str | None:
+        """The response that what an event tells goes on from."""
+        previous: str | None = event["after" if "after" in event else "previous"]
+        if previous is None and event["within"] is not None:
+            previous = self._made_after.get(event["within"])
+        return previous
 
     def last_of(self, response: str | None) -> _Node | None:
         """The last call before and in a response."""
@@ -495,7 +522,7 @@ class _Chain:
         while response is not None and response not in seen and response in self._replies:
             seen.add(response)
             yield self._replies[response]
-            response = self._replies[response]["previous"]
+            response = self.previous_of(self._replies[response])
 
 
 def _join(nodes: dict[str, _Node], names: dict[str, str], chain: _Chain) -> None:
@@ -507,7 +534,7 @@ def _join(nodes: dict[str, _Node], names: dict[str, str], chain: _Chain) -> None
             if event["before"] is not None:
                 earlier: str | None = names.get(event["before"])
             else:
-                found = chain.last_of(event["after"]) if event["after"] is not None else None
+                found = chain.last_of(chain.previous_of(event))
                 earlier = found.key if found else None
             if earlier is not None and earlier != key and earlier in nodes:
                 same_turn = before[key].get(earlier, False)
@@ -546,7 +573,7 @@ def _give_answers(answers: list[_Event], chain: _Chain) -> list[_Event]:
     """Results that were told apart from their calls; those that find none are returned."""
     lost = []
     for event in sorted(answers, key=lambda e: (str(e["after"]), e["nth"], e["id"])):
-        node = chain.last_of(event["after"])
+        node = chain.last_of(chain.previous_of(event))
         found = None
         while node is not None:
             if node.event["call_id"] == event["call_id"] and node.status == "no_result":
@@ -566,16 +593,37 @@ def _leaves(nodes: dict[str, _Node]) -> list[_Node]:
     by_base: dict[str, list[_Node]] = {}
     for node in nodes.values():
         by_base.setdefault(node.event["base"], []).append(node)
-    kept = []
+    kept: list[_Node] = []
+    dropped: list[tuple[_Node, list[_Node]]] = []
     for key in sorted(nodes):
         node = nodes[key]
         if node.children:
             continue
         rivals = by_base[node.event["base"]]
-        if any(other is not node and _tells(other, node) for other in rivals):
-            continue
-        kept.append(node)
+        fuller = [other for other in rivals if other is not node and _tells(other, node)]
+        if fuller:
+            dropped.append((node, fuller))
+        else:
+            kept.append(node)
+    for node, others in dropped:
+        for other in others:
+            _add_times(other, node)
+    for node, _ in dropped:
+        last: _Node | None = node
+        while last is not None and not last.children and last.parent is not None:
+            last.parent.children.remove(last)
+            last = last.parent
     return kept
+
+
+def _add_times(fuller: _Node, node: _Node) -> None:
+    """What a poorer telling knows better: when its calls were first told."""
+    one: _Node | None = fuller
+    other: _Node | None = node
+    while one is not None and other is not None and one is not other:
+        if other.created is not None:
+            one.created = min(other.created, one.created or other.created)
+        one, other = one.parent, other.parent
 
 
 def _tells(fuller: _Node, node: _Node) -> bool:
@@ -622,7 +670,7 @@ def _trajectories(
     for leaf in leaves:
         path = _path(leaf)
         heads = sorted(first_of.get(path[0].key, ()), key=_order)
-        beginnings = [chain.beginning(head["previous"]) or head for head in heads]
+        beginnings = [chain.beginning(chain.previous_of(head)) or head for head in heads]
         head = min(beginnings, key=_order, default=None)
         spoken.update(reply["opening"] for reply in [*heads, *beginnings])
         record = _trajectory(conversation, path, head, lost)

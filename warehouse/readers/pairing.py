@@ -8,6 +8,7 @@ come back.
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,18 @@ from warehouse.records import Call
 
 _SENT = "no_result"
 _SETTLED = ("ok", "error")
+
+
+_Print = tuple[str | None, str, Any, Any]
+
+
+def _fingerprint(call: Call) -> _Print:
+    """What two tellings of one call have in common."""
+    arguments = call.arguments
+    if not isinstance(arguments, str | None):
+        arguments = (json.dumps(arguments, sort_keys=True, default=str),)
+    result = call.result if isinstance(call.result, str) else None
+    return call.call_id, call.name, arguments, result
 
 
 class Pairing:
@@ -47,7 +60,7 @@ class Pairing:
         self._turn = -1
         self.answered = True
         self.waiting: dict[str | None, Call | list[Call]] = {}
-        self._seen: dict[str | None, list[Call]] | None = None
+        self._seen: set[_Print] | None = None
         self._begin = 0
         self._copies: list[Call] = []
 
@@ -81,19 +94,22 @@ class Pairing:
         if self.answered:
             # Something came back since the last message: this one cannot be a copy of it.
             self.answered = False
-            self._seen = {}
+            self._seen = set()
         elif self._seen is None:
-            self._seen = {call.call_id: [call] for call in self.latest}
-        if not any(self._is_told(call) for call in sent):
+            self._seen = {_fingerprint(c) for c in self.latest if c.call_id is not None}
+        prints = [_fingerprint(call) for call in sent]
+        seen = self._seen
+        if seen.isdisjoint(prints):
             self._turn += 1
             self._begin = len(self.calls)
         turn = self._turn
-        for call in sent:
+        for call, told in zip(sent, prints, strict=True):
             call.turn = turn
-            if self._is_told(call):
+            if told in seen:
                 self._copies.append(call)
                 continue
-            self._seen.setdefault(call.call_id, []).append(call)
+            if call.call_id is not None:  # without an id equal calls are calls of their own
+                seen.add(told)
             self.calls.append(call)
             if call.result is None and call.status not in _SETTLED:
                 self._wait(call)
@@ -121,15 +137,6 @@ class Pairing:
         else:
             self.waiting[call.call_id] = [other, call]
 
-    def _is_told(self, call: Call) -> bool:
-        """Whether the same call, with an id, was told before and nothing came back since."""
-        if call.call_id is None or not self._seen:
-            return False
-        return any(
-            other.name == call.name and other.arguments == call.arguments
-            for other in self._seen.get(call.call_id, ())
-        )
-
     def heard(self) -> None:
         """Something else came between: the next message of the model is a turn of its own."""
         self.answered = True
@@ -139,11 +146,8 @@ class Pairing:
         self.answered = True
         found = self.waiting.pop(call_id, None)
         if isinstance(found, list):
-            turn = self._turn
-            at = len(found) - 1
-            while at > 0 and found[at].turn == turn and found[at - 1].turn == turn:
-                at -= 1
-            call = found.pop(at)
+            at = bisect_left(found, self._turn, key=lambda call: call.turn)
+            call = found.pop(at if at < len(found) else -1)
             if found:
                 self.waiting[call_id] = found if len(found) > 1 else found[0]
             return call
