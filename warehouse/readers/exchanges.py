@@ -12,13 +12,15 @@ A conversation is known by the id it names, or by its first user message. Respon
 be part of such a chain are looked at together.
 """
 
+import hashlib
 import heapq
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from warehouse.identity import digest
+import msgspec
+
 from warehouse.readers import anthropic, openai_chat, openai_responses
 from warehouse.readers.clock import moment_of
 from warehouse.readers.pairing import Pairing, is_telling, mark_cut
@@ -294,7 +296,7 @@ def _records(told: _Told) -> Iterator[Record]:
         yield Ignored(what)
     for _ in range(told.broken):
         yield Ignored("event of a stream that is no JSON")
-    opening = f"opening {digest(' '.join(told.request.split()))[:24]}"
+    opening = f"opening {_hash(' '.join(told.request.split()))[:24]}"
     if told.conversation is not None:
         conversation = f"conversation {told.conversation}"
     elif told.by_opening:
@@ -319,7 +321,7 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
     seen: dict[str, int] = {}
     before, turn = None, -1
     for at, call in enumerate(calls):
-        what = digest(call.name, _canonical(call.arguments))[:16]
+        what = _hash(call.name, _canonical(call.arguments))[:16]
         ids = [i for i in dict.fromkeys((call.uid, call.call_id)) if is_telling(i)]
         if ids:
             count = seen[f"{ids[0]} {what}"] = seen.get(f"{ids[0]} {what}", 0) + 1
@@ -327,8 +329,8 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
             aliases = [f"{i} {what}{again}" for i in ids]
             chain = base = aliases[0]
         else:
-            base = digest(base, what, call.call_id)[:32]
-            chain = digest(chain, what, call.call_id, call.result)[:32]
+            base = _hash(base, what, call.call_id)[:32]
+            chain = _hash(chain, what, call.call_id, call.result)[:32]
             aliases = []
         keys.append(chain)
         event = {
@@ -386,20 +388,27 @@ def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
         }
     )
     for event in events:
-        event["id"] = digest(event)[:32]
+        event["id"] = _hash(event)[:32]
     return events
 
 
-def _canonical(arguments: Any) -> str:
-    """Arguments as clients may write them anew: without blanks, keys in order."""
-    if isinstance(arguments, str):
+def _hash(*parts: Any) -> str:
+    """A digest of JSON values, whatever is in their text."""
+    try:
+        data = msgspec.json.encode(parts, order="sorted")
+    except (OverflowError, TypeError, ValueError):  # long integers, lone surrogates
+        data = json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def _canonical(arguments: Any) -> Any:
+    """Arguments however clients write them anew: as the value they stand for."""
+    if isinstance(arguments, str) and arguments:
         try:
-            arguments = parse(arguments)
+            return parse(arguments)
         except (ValueError, RecursionError):
-            return str(arguments)
-    if arguments is None or arguments == "":
-        arguments = {}
-    return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+            return arguments
+    return arguments or {}
 
 
 # --- events to trajectories -----------------------------------------------------------------------
@@ -599,6 +608,9 @@ def _leaves(nodes: dict[str, _Node]) -> list[_Node]:
         node = nodes[key]
         if node.children:
             continue
+        if all(one.result is not None for one in _path(node)):
+            kept.append(node)  # nothing can be told more fully
+            continue
         rivals = by_base[node.event["base"]]
         fuller = [other for other in rivals if other is not node and _tells(other, node)]
         if fuller:
@@ -676,7 +688,7 @@ def _trajectories(
         record = _trajectory(conversation, path, head, lost)
         lost = []
         if record.native_id in idents:  # other results for the same calls: another run
-            record.native_id = f"{record.native_id} {digest(leaf.key)[:12]}"
+            record.native_id = f"{record.native_id} {_hash(leaf.key)[:12]}"
         idents.add(record.native_id)
         yield record
     # What was said without any call is a conversation of its own only where no call belongs to it.
@@ -726,7 +738,7 @@ def _trajectory(
     fork = next((n for n in reversed(path) if n.parent is None or len(n.parent.children) > 1), None)
     if fork is not None:
         # The result is no part of it, so that a conversation keeps its name while it goes on.
-        ident = f"{ident} {digest(fork.key if fork.event['aliases'] else fork.event['base'])[:12]}"
+        ident = f"{ident} {_hash(fork.key if fork.event['aliases'] else fork.event['base'])[:12]}"
     times = [node.created for node in path if node.created is not None]
     if head and head["created"] is not None:
         times.append(head["created"])
