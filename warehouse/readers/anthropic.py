@@ -88,8 +88,8 @@ def is_conversation(value: Any) -> bool:
     """A conversation as a list or in a wrapper, or a response on its own."""
     if not isinstance(value, dict):
         return is_messages(value)
-    if isinstance(value.get("request"), dict):
-        return False
+    if isinstance(value.get("request"), dict) or "maxTokens" in value:
+        return False  # a pair, or MCP's sampling, which has the same blocks
     messages = value.get("messages")
     if messages is None:
         return (
@@ -286,7 +286,7 @@ def _mark_cut(content: list[Any], sent: list[Call]) -> None:
 
 
 def _answer(pairing: Pairing, block: dict[str, Any]) -> None:
-    call_id = block.get("tool_use_id")
+    call_id = block.get("tool_use_id", block.get("toolUseId"))
     content = block.get("content")
     result = text_of(content)
     error = None

@@ -73,9 +73,9 @@ def _archived(value: Any) -> Any:
 
 def _family(value: Any) -> str | None:
     """The API of a pair, told by its response, or else by its request."""
-    if not isinstance(value, dict) or "request" not in value or "response" not in value:
+    if not isinstance(value, dict) or "response" not in value:
         return None
-    request, response = value["request"], value["response"]
+    request, response = _request(value), value["response"]
     if not isinstance(request, dict) or not isinstance(response, (dict, str, list, type(None))):
         return None
     body, answer = _body(request), _body(response)
@@ -104,6 +104,13 @@ def _family(value: Any) -> str | None:
         return CHAT if openai_chat.is_messages(messages) else None
     told = body.get("input")
     return RESPONSES if openai_responses.is_items(told) or "previous_response_id" in body else None
+
+
+def _request(value: dict[str, Any]) -> Any:
+    """The request of a pair; some loggers write the response into the request itself."""
+    if "request" in value:
+        return value["request"]
+    return value if "messages" in value or "input" in value else None
 
 
 def _body(side: Any) -> Any:
@@ -216,7 +223,7 @@ def read_anthropic(item: Item) -> Iterator[Record]:
 def read_responses(item: Item) -> Iterator[Record]:
     """One pair of the Responses API, or a response alone."""
     value = item.value
-    if "request" in value and "response" in value:
+    if "response" in value:
         body, answer, broken = _sides(value, openai_responses.glued)
     else:
         body, answer, broken = {}, value, 0
@@ -263,7 +270,7 @@ def _sides(
     value: dict[str, Any], glue: Callable[[list[Any]], dict[str, Any] | None]
 ) -> tuple[dict[str, Any], dict[str, Any], int]:
     """Request, response (a stream glued together), and how many of its events are broken."""
-    body, answer = _body(value["request"]), _body(value["response"])
+    body, answer = _body(_request(value)), _body(value["response"])
     broken = 0
     if isinstance(answer, str):
         events, bad = parse_events(answer)

@@ -240,6 +240,12 @@ def test_a_list_of_messages_in_a_file_is_one_conversation(tmp_path):
     assert (name, record.request, len(record.calls)) == ("anthropic", "do it", 1)
 
 
+def test_sampling_of_mcp_is_left_to_its_own_reader():
+    value = {"messages": MESSAGES, "maxTokens": 5}
+    shape = shape_of(value)
+    assert shape is None or shape.format not in ("anthropic", "openai")
+
+
 def test_tools_of_a_request_are_told_also_before_any_call():
     value = {
         "messages": [USER],

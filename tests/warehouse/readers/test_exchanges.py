@@ -209,6 +209,15 @@ def test_a_failed_exchange_still_tells_its_history():
     assert len(trajectories({**pairs[-1], "response": None})) == 1
 
 
+def test_odd_characters_and_long_integers_are_no_hindrance():
+    text = '{"n": 36893488147419103232, "s": "\\ud800 \\u0000", "f": NaN}'
+    ask = {"role": "user", "content": "\ud800\x00"}
+    first = pair([ask], sent(("c", "find", text)))
+    then = pair([ask, sent(("c", "find", text)), back("c", "\udfff")], {"role": "assistant"})
+    (record,) = trajectories(then, first)
+    assert [(c.arguments, c.result) for c in record.calls] == [(text, "\udfff")]
+
+
 def test_a_cut_call_of_a_pair_is_incomplete():
     value = pair([ASK], sent(("c", "find", '{"q": ')))
     value["response"]["choices"][0]["finish_reason"] = "length"
@@ -255,7 +264,13 @@ def test_bodies_as_text_and_in_archives_are_found():
             }
         ],
     }
-    for wrapped in (har, cassette, {"request": {"body": request}, "response": {"body": response}}):
+    flat = {**request, "response": response}
+    for wrapped in (
+        har,
+        cassette,
+        flat,
+        {"request": {"body": request}, "response": {"body": response}},
+    ):
         (record,) = trajectories(wrapped)
         assert calls_of(record) == WHOLE
     assert len([r for _, r in read(har) if isinstance(r, Ignored)]) == 1
