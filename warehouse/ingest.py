@@ -27,6 +27,7 @@ from warehouse.readers.registry import (
     assembler_of,
     conversation_of,
     shape_of,
+    shape_of_whole,
 )
 from warehouse.readers.stream import Item, open_bytes, sha256_of
 from warehouse.records import (
@@ -325,7 +326,9 @@ class _Run:
                 yield batch
                 batch = _Batch()
         for (_, conversation), (shape, parts) in self.gathered.items():
-            self._sort_in(batch, gather(conversation, parts), shape)
+            whole = gather(conversation, parts)
+            named = shape_of_whole(shape, whole.value.values, self.format)
+            self._sort_in(batch, whole, shape, format=named.format)
         yield batch
 
     def _can_resume(self, item: Item) -> bool:
@@ -335,7 +338,8 @@ class _Run:
         """
         return item.end is not None and not self.occurrences and not self.gathered
 
-    def _sort_in(self, batch: _Batch, item: Item, shape: Shape) -> None:
+    def _sort_in(self, batch: _Batch, item: Item, shape: Shape, format: str | None = None) -> None:
+        """The item's records into the batch; ``format`` names them where the shape does not."""
         try:
             records: list[Record] = list(shape.read(item))
             for record in records:
@@ -346,14 +350,15 @@ class _Run:
             )
             records = [Rejected(item.place, reason, item.raw)]
         report = self.report
+        format = format or shape.format
         if report.format is None:
-            report.format = shape.format
+            report.format = format
         for record in records:
             match record:
                 case TrajectoryRecord():
-                    report.formats[shape.format] += 1
+                    report.formats[format] += 1
                     report.lacking.update(set(shape.losses) & {"status"})
-                    batch.whole.append((shape.format, record))
+                    batch.whole.append((format, record))
                     batch.size += len(record.calls) + 1
                 case Fragment():
                     if self.forgotten and (

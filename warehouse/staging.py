@@ -187,7 +187,7 @@ def _stage(
             error = clean.get(at + 2, error)
         at += 3
         status = call.status
-        if state == "invalid" and status != "error":
+        if state == "invalid" and status not in ("error", "incomplete"):
             status = "invalid"
         name, call_id = call.name, call.call_id
         if result is not None:

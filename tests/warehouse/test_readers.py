@@ -5,6 +5,7 @@ import json
 import pytest
 
 from warehouse.readers.openai_chat import pair_calls
+from warehouse.readers.reading import read_items
 from warehouse.readers.registry import shape_of
 from warehouse.readers.stream import Item
 from warehouse.records import DeclaredEdge, Rejected, ToolRecord, TrajectoryRecord
@@ -297,7 +298,9 @@ def test_a_request_response_pair_brings_its_tools():
         },
         "response": {"choices": [{"message": assistant(call("1", "a"))}]},
     }
-    _, (tool, record) = read(value)
+    items = [Item("line 1", json.dumps(value), value)]
+    (_, tool), (name, record) = read_items(items)
+    assert name == "openai"
     assert isinstance(record, TrajectoryRecord)
     assert tool.parameters[0] == {
         "name": "x",

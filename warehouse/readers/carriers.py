@@ -9,12 +9,15 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from warehouse.readers import parquet
+from warehouse.readers import parquet, sse
 from warehouse.readers.stream import Item, buffered, iter_json, iter_lines
 
 Carrier = tuple[Callable[[bytes], bool], Callable[[io.BufferedReader], Iterator[Item]]]
 
-CARRIERS: tuple[Carrier, ...] = ((parquet.recognises, parquet.items),)
+CARRIERS: tuple[Carrier, ...] = (
+    (parquet.recognises, parquet.items),
+    (sse.recognises, sse.items),
+)
 """Tried in order; what none recognises is read as JSON."""
 
 HEAD = 4096

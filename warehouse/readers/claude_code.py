@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from warehouse.readers.clock import iso_nanoseconds, moment_of
-from warehouse.readers.forks import Branch, Event, branches_of
 from warehouse.readers.evidence import fingerprint, is_failure, shown, text_of, unified
+from warehouse.readers.forks import Branch, Event, branches_of
 from warehouse.readers.stream import Item
 from warehouse.records import (
     Fragment,

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from warehouse.readers.clock import iso_nanoseconds
+from warehouse.readers.evidence import fingerprint, is_failure, shown, text_of, unified
 from warehouse.readers.forks import Event, branches_of
 from warehouse.readers.normalised import as_text
-from warehouse.readers.evidence import fingerprint, is_failure, shown, text_of, unified
 from warehouse.readers.stream import Item
 from warehouse.records import Fragment, Gathered, Ignored, Record, Rejected, TrajectoryRecord
 

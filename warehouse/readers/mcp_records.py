@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import Any
 
 from warehouse.readers.clock import iso_nanoseconds, moment_of
-from warehouse.readers.normalised import as_text
 from warehouse.readers.evidence import (
     Waiting,
     answer,
@@ -24,6 +23,7 @@ from warehouse.readers.evidence import (
     tool_of,
     unified,
 )
+from warehouse.readers.normalised import as_text
 from warehouse.readers.stream import Item
 from warehouse.records import (
     UNRECORDED,

@@ -1,145 +1,218 @@
-"""OpenAI chat messages: a plain list, ``{"messages"}``, a request and response pair, or tau-bench.
+"""OpenAI chat messages: a plain list, ``{"messages"}``, tau-bench, single messages, and streams.
 
-Calls are paired with results by position: a result belongs to the nearest earlier call with its id
-that has none yet, because ids repeat in practice.
+Request and response pairs are read by ``exchanges``. Calls are paired with results by position
+(see ``pairing``), because ids repeat in practice. Single messages of a file may be of any provider:
+they are gathered here and read as what they turn out to be together.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from warehouse.identity import digest
+from warehouse.readers import anthropic, openai_responses
 from warehouse.readers.normalised import as_text
+from warehouse.readers.pairing import Pairing, mark_cut, settle, text_of
+from warehouse.readers.schema import parameters_of
+from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item
-from warehouse.records import Call, Gathered, Record, Rejected, ToolRecord, TrajectoryRecord
+from warehouse.records import Call, Gathered, Ignored, Record, ToolRecord, TrajectoryRecord
 
-_ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
-
-
-def _is_messages(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(m, dict) and m.get("role") in _ROLES and _is_ours(m) for m in value)
-    )
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_LOOKED_AT = 8
+"""Messages of a record that its format is told by."""
+_CONVERSATION = ("conversation_id", "thread_id", "session_id")
 
 
-def _is_ours(message: dict[str, Any]) -> bool:
-    """Content as OpenAI has it: text, nothing, or parts; tool blocks in it are Anthropic's."""
-    content = message.get("content")
-    if isinstance(content, list):
-        kinds = {part.get("type") for part in content if isinstance(part, dict)}
-        return not kinds & {"tool_use", "tool_result", "server_tool_use"}
-    return content is None or isinstance(content, str)
+def is_messages(value: Any) -> bool:
+    """A list of chat messages, told by its first few; Anthropic's blocks are not ours."""
+    if not isinstance(value, list) or not value:
+        return False
+    known = False
+    for message in value[:_LOOKED_AT]:
+        if not isinstance(message, dict):
+            continue
+        content = message.get("content")
+        if type(content) is list:
+            for part in content:
+                if isinstance(part, dict) and anthropic.is_tool_block(part):
+                    return False
+        elif not known and content is not None and not isinstance(content, str):
+            return False
+        if message.get("role") in ROLES:
+            known = True
+        elif not known or openai_responses.is_item(message):
+            return False  # the first message decides: an odd one further on loses nothing
+    return known
 
 
 def is_conversation(value: Any) -> bool:
-    """A conversation in any of the wrappers."""
+    """A conversation in any of its wrappers, or a completion on its own."""
     if not isinstance(value, dict):
-        return _is_messages(value)
-    pair = isinstance(value.get("request"), dict) and isinstance(value.get("response"), dict)
-    return (
-        _is_messages(value.get("messages"))
-        or _is_messages(value.get("traj"))
-        or (
-            pair
-            and "choices" in value["response"]
-            and _is_messages(value["request"].get("messages"))
-        )
+        return is_messages(value)
+    if isinstance(value.get("request"), dict):
+        return False
+    messages = value.get("messages")
+    if messages is not None:
+        return is_messages(messages) and not anthropic.is_request(value)
+    return is_messages(value.get("traj")) or (
+        isinstance(value.get("choices"), list) and value.get("object") == "chat.completion"
     )
 
 
 def is_message(value: Any) -> bool:
-    """A single message: the file is one conversation."""
-    return (
-        isinstance(value, dict)
-        and value.get("role") in _ROLES
-        and "content" in value
-        and _is_ours(value)
+    """A single message, or a Responses item: the file, or the conversation it names, is one."""
+    if not isinstance(value, dict):
+        return False
+    role = value.get("role")
+    if role is None:
+        return openai_responses.is_item(value)
+    return role in ROLES and (
+        isinstance(value.get("content"), (str, list, type(None)))
+        and not value.keys().isdisjoint(("content", "tool_calls", "function_call"))
     )
+
+
+def is_chunk(value: Any) -> bool:
+    """One chunk of a streamed completion."""
+    return isinstance(value, dict) and (
+        value.get("object") == "chat.completion.chunk" and isinstance(value.get("choices"), list)
+    )
+
+
+def is_stream(value: Any) -> bool:
+    """The chunks of a streamed completion, in order."""
+    return isinstance(value, list) and bool(value) and is_chunk(value[0])
 
 
 def read_conversation(item: Item) -> Iterator[Record]:
-    """One conversation; the tools that its request offers come first."""
+    """One conversation; the tools that it offers come first."""
     value = item.value
-    wrapper = value if isinstance(value, dict) else {}
-    tau = "traj" in wrapper
-    is_pair = isinstance(wrapper.get("request"), dict) and "messages" not in wrapper and not tau
-    request = wrapper["request"] if is_pair else wrapper
-    if isinstance(value, list):
-        messages = value
-    elif tau:
-        messages = wrapper["traj"]
+    if type(value) is list:
+        wrapper: dict[str, Any] = {}
+        messages: list[Any] = value
     else:
-        messages = list(request["messages"])
-    if isinstance(wrapper.get("response"), dict):
-        choices = wrapper["response"].get("choices") or []
-        messages += [c["message"] for c in choices[:1] if isinstance(c.get("message"), dict)]
-    for tool in request.get("tools") or []:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            yield _tool(function)
-    try:
-        calls, orphans = pair_calls(messages, errors_by_text=tau)
-    except (KeyError, TypeError, AttributeError) as error:
-        yield Rejected(
-            item.place,
-            f"expected OpenAI chat messages, got {type(error).__name__}: {error}",
-            item.raw,
-        )
-        return
-    native_id = next(
-        (str(wrapper[key]) for key in ("conversation_id", "thread_id", "id") if wrapper.get(key)),
-        None,
-    )
-    if tau and "task_id" in wrapper:
-        native_id = f"task{wrapper['task_id']}-trial{wrapper.get('trial', 0)}"
-    if native_id is None and "response" in wrapper:
-        # Each later request of a conversation repeats its history: one trajectory that grows.
-        opening = [m for m in messages[:8] if m["role"] in ("system", "developer", "user")][:2]
-        native_id = f"opening {digest(opening)[:16]}"
+        wrapper = value
+        messages = wrapper.get("messages") or wrapper.get("traj") or []
+    tau = "traj" in wrapper
+    choice = wrapper.get("choices")
+    if choice is None and isinstance(wrapper.get("response"), dict):
+        choice = wrapper["response"].get("choices")
+    message = message_of(choice) if choice else None
+    if message is not None:
+        messages = [*messages, message]
+    for key in ("tools", "functions"):
+        if wrapper.get(key):
+            yield from tool_records(wrapper[key])
+    pairing = pair_messages(messages, errors_by_text=tau)
+    if message is not None and is_cut(choice):
+        mark_cut(pairing.latest)
+    for what in pairing.ignored:
+        yield Ignored(what)
+    conversation = native_id = None
+    meta: dict[str, Any] = {}
+    if wrapper:
+        conversation = first_text(wrapper, _CONVERSATION)
+        native_id = conversation or first_text(wrapper, ("id",))
+        if tau:
+            meta = {key: wrapper[key] for key in ("task_id", "trial", "reward") if key in wrapper}
+            if "task_id" in wrapper:
+                native_id = f"task{wrapper['task_id']}-trial{wrapper.get('trial', 0)}"
     yield TrajectoryRecord(
-        request=next((_text(m) for m in messages if m["role"] == "user"), ""),
-        calls=calls,
+        request=request_of(messages),
+        calls=pairing.calls,
         native_id=native_id,
-        meta={key: wrapper[key] for key in ("task_id", "trial", "reward") if key in wrapper},
-        orphans=orphans,
+        meta=meta,
+        orphans=pairing.orphans,
+        duplicates=pairing.duplicates,
+        conversation=conversation,
     )
+
+
+def first_text(value: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+    """The first of the keys that holds an id."""
+    for key in keys:
+        found = value.get(key)
+        if found and isinstance(found, (str, int)):
+            return str(found)
+    return None
 
 
 def read_messages(item: Item) -> Iterator[Record]:
-    """Single messages of one file that make a conversation."""
+    """Single messages of one file that make a conversation, whoever's they are."""
     told: Gathered = item.value
     value: Any = told.values
     if told.conversation is not None:
         value = {"conversation_id": told.conversation, "messages": told.values}
-    yield from read_conversation(Item(item.place, item.text, value))
+    whole = Item(item.place, item.text, value)
+    if any(openai_responses.is_item(one) for one in told.values if "role" not in one):
+        yield from openai_responses.read_items(whole)
+    elif any(anthropic.has_tool_block(one) for one in told.values):
+        yield from anthropic.read_conversation(whole)
+    else:
+        yield from read_conversation(whole)
+
+
+def read_chunks(item: Item) -> Iterator[Record]:
+    """Chunks of one file; those of one completion belong together."""
+    by_id: dict[Any, list[Any]] = {}
+    for chunk in item.value.values:
+        by_id.setdefault(chunk.get("id"), []).append(chunk)
+    for chunks in by_id.values():
+        yield from read_stream(Item(item.place, item.text, chunks))
+
+
+def read_stream(item: Item) -> Iterator[Record]:
+    """One streamed completion or several in a row: the calls that it asks for."""
+    for chunks in split_streams(item.value):
+        completion = glued(chunks)
+        yield from read_conversation(Item(item.place, item.text, completion))
+
+
+def request_of(messages: list[Any]) -> str:
+    """What the user asked first."""
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") == "user":
+            return _text(message)
+    return ""
 
 
 def _text(message: dict[str, Any]) -> str:
     content = message.get("content")
+    if type(content) is str:
+        return content
     if isinstance(content, list):
-        parts = [part.get("text") or "" for part in content if isinstance(part, dict)]
-        return "\n".join(part for part in parts if part)
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str) and part)
     return as_text(content) or ""
 
 
-def _tool(function: dict[str, Any]) -> ToolRecord:
-    schema = function.get("parameters") or {}
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    required = schema.get("required") or [] if isinstance(schema, dict) else []
-    return ToolRecord(
-        name=function["name"],
-        description=str(function.get("description") or ""),
-        parameters=tuple(
-            {
-                "name": name,
-                "type": str(spec.get("type", "")) if isinstance(spec, dict) else "",
-                "description": str(spec.get("description", "")) if isinstance(spec, dict) else "",
-                "required": name in required,
-            }
-            for name, spec in (properties or {}).items()
-        ),
+def tool_records(tools: Any) -> Iterator[ToolRecord]:
+    """Tool definitions of a request: functions, custom tools, and the older flat list."""
+    for tool in tools if isinstance(tools, list) else ():
+        if not isinstance(tool, dict):
+            continue
+        told = tool.get("function") or tool.get("custom") or tool
+        if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+            continue
+        parameters = parameters_of(told.get("parameters") or told.get("input_schema"))
+        if "custom" in tool:
+            parameters = ({"name": "input", "type": "string", "description": "", "required": True},)
+        yield ToolRecord(told["name"], str(told.get("description") or ""), parameters)
+
+
+def message_of(choices: Any) -> dict[str, Any] | None:
+    """The message that the model sent: the first choice counts, the others led nowhere."""
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
+            message: dict[str, Any] = choice["message"]
+            return message if message.get("role") else {**message, "role": "assistant"}
+    return None
+
+
+def is_cut(choices: Any) -> bool:
+    """Whether the model was stopped while it wrote."""
+    return any(
+        isinstance(choice, dict) and choice.get("finish_reason") in ("length", "content_filter")
+        for choice in choices[:1]
     )
 
 
@@ -153,75 +226,188 @@ def pair_calls(
         errors_by_text: tau-bench's tools report failure as text that begins with ``Error``; chat
             messages have no other field for it.
     """
-    calls: list[Call] = []
-    orphans: list[str] = []
-    turn = -1
-    for index, message in enumerate(messages):
-        if message["role"] == "assistant":
-            sent = _sent(message)
-            if not sent:
-                continue
-            turn += 1
-            for name, arguments, call_id in _without_copies(sent, messages[index + 1 :]):
-                calls.append(Call(name=name, turn=turn, arguments=arguments, call_id=call_id))
-        elif message["role"] in ("tool", "function"):
-            call = _answered(calls, turn, message)
-            if call is None:
-                orphans.append(_text(message))
-                continue
-            call.result = _text(message)
-            failed = errors_by_text and call.result.startswith("Error")
-            call.status = "error" if failed else "ok"
-            call.error = call.result[:500] if failed else None
-    return calls, orphans
+    pairing = pair_messages(messages, errors_by_text=errors_by_text)
+    return pairing.calls, pairing.orphans
 
 
-def _sent(message: dict[str, Any]) -> list[tuple[str, Any, str | None]]:
-    """(tool, arguments, id) of each call in an assistant message."""
-    sent: list[tuple[str, Any, str | None]] = []
-    for call in message.get("tool_calls") or []:
-        custom = call.get("custom")
-        if custom:
-            sent.append((custom["name"], {"input": custom.get("input")}, call.get("id")))
+def pair_messages(
+    messages: list[Any], *, errors_by_text: bool = False, into: Pairing | None = None
+) -> Pairing:
+    """The calls of a conversation, with what had no call and what was skipped."""
+    pairing = Pairing() if into is None else into
+    add_one, waiting = pairing.add_one, pairing.waiting
+    for message in messages:
+        # Nearly all messages are one call or its result in their plainest form: those first.
+        try:
+            role = message["role"]
+            if role == "tool":
+                call = waiting[message["tool_call_id"]]
+                content = message["content"]
+                if (
+                    call.__class__ is Call
+                    and content.__class__ is str
+                    and "rror" not in content
+                    and len(message) < 5
+                ):
+                    del waiting[call.call_id]
+                    call.result = content
+                    call.status = "ok"
+                    pairing.answered = True
+                    continue
+            elif role == "assistant":
+                (one,) = message["tool_calls"]
+                function = one["function"]
+                name, call_id = function["name"], one["id"]
+                if (
+                    pairing.answered
+                    and name.__class__ is str
+                    and call_id.__class__ is str
+                    and message.get("content").__class__ is not list
+                ):
+                    add_one(Call(name, 0, function["arguments"], None, "no_result", None, call_id))
+                    continue
+        except (KeyError, TypeError, ValueError, IndexError):
+            pass
+        _add_message(pairing, message, errors_by_text)
+    return pairing
+
+
+def _add_message(pairing: Pairing, message: Any, errors_by_text: bool) -> None:
+    """One message in any form."""
+    role = message.get("role") if isinstance(message, dict) else None
+    if role == "assistant":
+        calls = _sent(message, pairing)
+        if calls:
+            pairing.add(calls)
+        if anthropic.has_tool_block(message):
+            anthropic.add_message(pairing, message)
+    elif role == "tool" or role == "function":
+        call_id = message.get("tool_call_id")
+        if call_id is None or role == "function":
+            call = pairing.answer_by_name(message.get("name"))
         else:
-            function = call["function"]
-            sent.append((function["name"], function.get("arguments"), call.get("id")))
+            call = pairing.answer(str(call_id))
+        result = text_of(message.get("content")) or ""
+        failed = message.get("is_error") is True or message.get("status") == "error"
+        failed = failed or (errors_by_text and result.startswith("Error"))
+        if call is None:
+            pairing.lose(call_id, result, failed=failed)
+        else:
+            settle(call, result, failed=failed)
+    elif role == "user":
+        if anthropic.has_tool_block(message):
+            anthropic.add_message(pairing, message)
+        else:
+            pairing.heard()
+    elif role not in ROLES:
+        what = f"of the role {str(role)[:40]}" if role is not None else "without a role"
+        pairing.ignored.append(f"chat message {what}")
+
+
+def _sent(message: dict[str, Any], pairing: Pairing) -> list[Call]:
+    """The calls in an assistant message; their turn is set when they are added."""
+    sent: list[Call] = []
+    calls = message.get("tool_calls")
+    if type(calls) is list:
+        for call in calls:
+            try:
+                function = call["function"]
+                name = function["name"]
+                arguments = function.get("arguments")
+            except (KeyError, TypeError, AttributeError, IndexError):
+                custom = call.get("custom") if isinstance(call, dict) else None
+                if not isinstance(custom, dict) or not isinstance(custom.get("name"), str):
+                    pairing.ignored.append("tool call without a function")
+                    continue
+                name, arguments = custom["name"], {"input": custom.get("input")}
+            if type(name) is not str:
+                pairing.ignored.append("tool call without a name")
+                continue
+            call_id = call.get("id")
+            if call_id is not None and type(call_id) is not str:
+                call_id = str(call_id)
+            sent.append(Call(name, 0, arguments, None, "no_result", None, call_id))
     old = message.get("function_call")
-    if old and not sent:
-        sent.append((old["name"], old.get("arguments"), None))
+    if not sent and isinstance(old, dict) and isinstance(old.get("name"), str):
+        sent.append(Call(old["name"], 0, old.get("arguments")))
     return sent
 
 
-def _without_copies(
-    sent: list[tuple[str, Any, str | None]], later: list[dict[str, Any]]
-) -> list[tuple[str, Any, str | None]]:
-    """Calls of one message, equal ones only as often as results come back for their id."""
-    results: dict[str | None, int] = {}
-    for message in later:
-        if message["role"] == "assistant":
-            break
-        if message["role"] == "tool":
-            call_id = message.get("tool_call_id")
-            results[call_id] = results.get(call_id, 0) + 1
-    kept: list[tuple[str, Any, str | None]] = []
-    seen: dict[str, int] = {}
-    for name, arguments, call_id in sent:
-        same = json.dumps([name, arguments, call_id], sort_keys=True, default=str)
-        seen[same] = seen.get(same, 0) + 1
-        if call_id is None or seen[same] <= max(1, results.get(call_id, 0)):
-            kept.append((name, arguments, call_id))
-    return kept
+def glued(chunks: list[Any]) -> dict[str, Any]:
+    """The completion that a stream of chunks amounts to, its first choice only.
 
-
-def _answered(calls: list[Call], turn: int, message: dict[str, Any]) -> Call | None:
-    """The call that a result message answers, or None.
-
-    Within the latest turn equal ids are answered in order; before it the nearest one counts.
+    Fragments of a call belong together by their index; one that names another id at the same index
+    begins a new call, and one without an index continues the latest.
     """
-    if message["role"] == "function" or message.get("tool_call_id") is None:
-        open_calls = [c for c in calls if c.status == "no_result" and c.turn == turn]
-        named = [c for c in open_calls if c.name == message.get("name")]
-        return next(iter(named or open_calls), None)
-    waiting = [c for c in calls if c.call_id == message["tool_call_id"] and c.status == "no_result"]
-    latest = [c for c in waiting if c.turn == turn]
-    return latest[0] if latest else waiting[-1] if waiting else None
+    text: list[str] = []
+    calls: list[dict[str, Any]] = []
+    at: dict[Any, int] = {}
+    old: dict[str, Any] = {}
+    finish = None
+    head: dict[str, Any] = {}
+    for chunk in chunks:
+        if not isinstance(chunk, dict):
+            continue
+        for key in ("id", "created", "model"):
+            if chunk.get(key) and key not in head:
+                head[key] = chunk[key]
+        for choice in chunk.get("choices") or []:
+            if not isinstance(choice, dict) or choice.get("index", 0) != 0:
+                continue
+            finish = choice.get("finish_reason") or finish
+            delta = choice.get("delta") or choice.get("message") or {}
+            if isinstance(delta.get("content"), str):
+                text.append(delta["content"])
+            if isinstance(delta.get("function_call"), dict):
+                for key, part in delta["function_call"].items():
+                    if isinstance(part, str):
+                        old[key] = old.get(key, "") + part
+            for part in delta.get("tool_calls") or []:
+                if isinstance(part, dict):
+                    _glue(calls, at, part)
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None}
+    if calls:
+        message["tool_calls"] = calls
+    if old:
+        message["function_call"] = old
+    # A stream that just ends was cut off, whatever it had told so far.
+    choice = {"index": 0, "message": message, "finish_reason": finish or "length"}
+    return {**head, "object": "chat.completion", "choices": [choice]}
+
+
+def _glue(calls: list[dict[str, Any]], at: dict[Any, int], part: dict[str, Any]) -> None:
+    """Add one fragment of a call."""
+    index, call_id = part.get("index"), part.get("id")
+    kind = "custom" if isinstance(part.get("custom"), dict) else "function"
+    field = "input" if kind == "custom" else "arguments"
+    told = part.get(kind)
+    if not isinstance(told, dict):
+        told = {}
+    if index is not None:
+        place = at.get(index)
+    elif call_id:
+        same = (i for i, call in enumerate(calls) if call["id"] == call_id)
+        place = next(same, None)
+    else:
+        place = len(calls) - 1 if calls else None
+    if place is not None and call_id and calls[place].get("id") not in (None, call_id):
+        place = None
+    if place is None:
+        place = len(calls)
+        calls.append({"id": None, kind: {"name": None, field: ""}})
+    if index is not None:
+        at[index] = place
+    call = calls[place]
+    if call_id:
+        call["id"] = call_id
+    body = call.setdefault(kind, {"name": None, field: ""})
+    if told.get("name") and not body.get("name"):
+        body["name"] = told["name"]
+    added = told.get(field)
+    if isinstance(added, str):
+        so_far = body.get(field) or ""
+        # Some servers send the arguments as they grow instead of what was added.
+        grows = so_far.startswith("{") and len(so_far) > 1 and added.startswith(so_far)
+        body[field] = added if grows else so_far + added
+    elif isinstance(added, dict):
+        body[field] = added

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from warehouse.readers.carriers import iter_items
-from warehouse.readers.registry import Shape, conversation_of, shape_of
+from warehouse.readers.registry import Shape, conversation_of, shape_of, shape_of_whole
 from warehouse.readers.stream import Item, open_bytes
 from warehouse.records import Fragment, Gathered, Record, Rejected
 
@@ -41,7 +41,10 @@ def read_items(items: Iterable[Item], format: str = "auto") -> Iterator[tuple[st
         else:
             yield from records(shape, item)
     for (_, conversation), (shape, parts) in gathered.items():
-        yield from records(shape, gather(conversation, parts))
+        whole = gather(conversation, parts)
+        named = shape_of_whole(shape, whole.value.values, format)
+        for name, record in records(shape, whole):
+            yield named.format if name == shape.format else name, record
     for (name, conversation), events in fragments.items():
         assemble = shapes[name].assemble
         assert assemble is not None

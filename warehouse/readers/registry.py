@@ -5,12 +5,15 @@ A format is one module with a test for its records and a function that reads one
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from warehouse.readers import (
+    anthropic,
     anthropic_events,
     atif,
     claude_code,
+    exchanges,
     langchain,
     langfuse,
     langsmith,
@@ -19,6 +22,8 @@ from warehouse.readers import (
     nestful,
     normalised,
     openai_chat,
+    openai_finetune,
+    openai_responses,
     openhands,
     swe_agent,
     taskbench,
@@ -53,6 +58,45 @@ class Shape:
 
 
 _NO_CLOCK = ("started_at", "ended_at")
+
+_MESSAGES = ("links", "parent", *_NO_CLOCK)
+_BLOCKS = ("links", *_NO_CLOCK)
+_TUNING = ("native_id", "conversation", *_MESSAGES)
+
+
+def _provider_shapes() -> tuple[Shape, ...]:
+    """What the APIs of LLM providers send and receive."""
+    chat, items, messages, pairs = openai_chat, openai_responses, anthropic, exchanges
+
+    def told_in_pairs(
+        api: str,
+        matches: Callable[[Any], bool],
+        read: Callable[[Item], Iterator[Record]],
+        losses: tuple[str, ...],
+    ) -> tuple[Shape, Shape]:
+        archive = partial(pairs.is_archive, api=api)
+        return (
+            Shape(api, matches, read, losses, assemble=pairs.assemble),
+            Shape(api, archive, pairs.read_archive, losses, assemble=pairs.assemble),
+        )
+
+    return (
+        Shape("openai_finetune", openai_finetune.is_example, openai_finetune.read_example, _TUNING),
+        *told_in_pairs(pairs.CHAT, pairs.is_chat, pairs.read_chat, _MESSAGES),
+        *told_in_pairs(pairs.RESPONSES, pairs.is_responses, pairs.read_responses, _BLOCKS),
+        *told_in_pairs(pairs.ANTHROPIC, pairs.is_anthropic, pairs.read_anthropic, _BLOCKS),
+        Shape("openai", chat.is_conversation, chat.read_conversation, _MESSAGES),
+        Shape("openai", chat.is_stream, chat.read_stream, _MESSAGES),
+        Shape("openai_responses", items.is_conversation, items.read_items, _BLOCKS),
+        Shape("openai_responses", items.is_stream, items.read_stream, _BLOCKS),
+        Shape("anthropic", messages.is_conversation, messages.read_conversation, _BLOCKS),
+        Shape("anthropic", messages.is_stream, messages.read_stream, _BLOCKS),
+        Shape("openai", chat.is_chunk, chat.read_chunks, _MESSAGES, gathered=True),
+        Shape("openai_responses", items.is_event, items.read_events, _BLOCKS, gathered=True),
+        Shape("anthropic", messages.is_event, messages.read_events, _BLOCKS, gathered=True),
+        Shape("openai", chat.is_message, chat.read_messages, _MESSAGES, gathered=True),
+    )
+
 
 SHAPES: tuple[Shape, ...] = (
     Shape(
@@ -173,19 +217,7 @@ SHAPES: tuple[Shape, ...] = (
         nestful.read_trajectory,
         losses=("native_id", "conversation", "parent", *_NO_CLOCK),
     ),
-    Shape(
-        "openai",
-        openai_chat.is_conversation,
-        openai_chat.read_conversation,
-        losses=("links", "parent", *_NO_CLOCK),
-    ),
-    Shape(
-        "openai",
-        openai_chat.is_message,
-        openai_chat.read_messages,
-        losses=("links", "parent", *_NO_CLOCK),
-        gathered=True,
-    ),
+    *_provider_shapes(),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
     Shape("normalised", normalised.is_edge, normalised.read_edge),
@@ -216,6 +248,15 @@ def conversation_of(value: Any) -> str | None:
             if isinstance(value.get(key), (str, int)):
                 return str(value[key])
     return None
+
+
+def shape_of_whole(shape: Shape, values: list[Any], format: str = "auto") -> Shape:
+    """The shape that takes gathered values as one list, where another than their own does.
+
+    A message of plain text may be anybody's: only all of them together tell whose they are.
+    """
+    whole = shape_of(values, format)
+    return shape if whole is None or whole.format == shape.format else whole
 
 
 def assembler_of(format: str) -> Callable[[str, list[dict[str, Any]]], Iterator[Record]]:
