@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.readers import nestful, normalised, openai_chat, taskbench
+from warehouse.readers import nestful, normalised, openai_chat, otlp, otlp_assembly, taskbench
 from warehouse.readers.stream import Item
 from warehouse.records import Record
 
@@ -71,6 +71,13 @@ SHAPES: tuple[Shape, ...] = (
         openai_chat.read_messages,
         losses=("links", "parent", *_NO_CLOCK),
         gathered=True,
+    ),
+    Shape(
+        "otlp",
+        otlp.is_spans,
+        otlp.read_spans,
+        losses=("links", "split"),
+        assemble=otlp_assembly.assemble,
     ),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
