@@ -7,7 +7,8 @@ them; readers of other carriers wrap theirs as ``{"stringValue": value}``.
 
 import ast
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from warehouse.readers.genai_messages import (
     Asked,
@@ -30,13 +31,20 @@ Attributes = dict[str, Any]
 Event = dict[str, Any]
 
 _NAME = (
+    "gen_ai.tool.name",
     "tool.name",
     "tool_call.function.name",
     "ai.toolCall.name",
     "mcp.tool.name",
     "traceloop.entity.name",
 )
-_CALL_ID = ("gen_ai.tool.id", "tool.id", "tool_call.id", "ai.toolCall.id")
+_CALL_ID = (
+    "gen_ai.tool.call.id",
+    "gen_ai.tool.id",
+    "tool.id",
+    "tool_call.id",
+    "ai.toolCall.id",
+)
 _ARGUMENTS = (
     "gen_ai.tool.call.arguments",
     "gen_ai.tool.parameters",
@@ -116,6 +124,15 @@ _AI_SDK = {
     "ai.generateText.doGenerate": "llm",
     "ai.streamText.doStream": "llm",
 }
+_FAILURES = ("error.type", "langfuse.observation.level", "gen_ai.tool.status")
+_TOOLS = (
+    "gen_ai.tool.definitions",
+    "gen_ai.tool.description",
+    "tool.description",
+    "tool.parameters",
+    "tool.json_schema",
+)
+_TOOLS_NESTED = ("llm.tools.", "llm.request.functions.")
 _FAILED_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "Error", "error")
 
 
@@ -185,51 +202,95 @@ def _is_merged(found: Attributes) -> bool:
     return value is not None and plain(value) == "(merged tools)"
 
 
-def describe(event: Event, found: Attributes) -> None:
+class Plan(NamedTuple):
+    """Which of a span's keys says what; of several spellings the first that is there."""
+
+    name: str | None
+    call_id: str | None
+    arguments: str | None
+    result: str | None
+    conversation: str | None
+    provider: str | None
+    failure: bool
+    tools: bool
+
+
+@lru_cache(maxsize=4096)
+def plan_of(keys: tuple[str, ...]) -> Plan:
+    """The plan for spans with these keys: most spans of a source have one of a few sets of keys."""
+    known = set(keys)
+
+    def first(spellings: tuple[str, ...]) -> str | None:
+        return next((key for key in spellings if key in known), None)
+
+    return Plan(
+        first(_NAME),
+        first(_CALL_ID),
+        first(_ARGUMENTS),
+        first(_RESULT),
+        first(_CONVERSATION),
+        first(_PROVIDER),
+        not known.isdisjoint(_FAILURES),
+        not known.isdisjoint(_TOOLS) or any(key.startswith(_TOOLS_NESTED) for key in keys),
+    )
+
+
+def describe(event: Event, found: Attributes, plan: Plan) -> None:
     """Add what every span of an agent may say."""
-    conversation = _first(found, _CONVERSATION)
-    if conversation is not None and conversation != "":
-        event["conversation"] = str(conversation)
-    provider = _first(found, _PROVIDER)
-    if provider is not None:
-        event["provider"] = str(provider)
+    if plan.conversation is not None:
+        value = found[plan.conversation]
+        conversation = value.get("stringValue") or plain(value)
+        if conversation:
+            event["conversation"] = str(conversation)
+    if plan.provider is not None:
+        provider = plain(found[plan.provider])
+        if provider:
+            event["provider"] = str(provider)
 
 
-def describe_tool(event: Event, found: Attributes, span: dict[str, Any]) -> None:
+def describe_tool(event: Event, found: Attributes, span: dict[str, Any], plan: Plan) -> None:
     """Add what the span of one execution says."""
-    value = found.get("gen_ai.tool.name")
-    name = plain(value) if value is not None else _first(found, _NAME)
+    name = plain(found[plan.name]) if plan.name is not None else None
     event["name"] = name if isinstance(name, str) and name else _name_of(span)
-    value = found.get("gen_ai.tool.call.id")
-    call_id = plain(value) if value is not None else _first(found, _CALL_ID)
-    if call_id is not None and call_id != "":
-        event["call_id"] = call_id if type(call_id) is str else str(call_id)
+    if plan.call_id is not None:
+        value = found[plan.call_id]
+        call_id = value.get("stringValue")
+        if call_id is None:
+            call_id = plain(value)
+        if call_id is not None and call_id != "":
+            event["call_id"] = str(call_id)
     told = span.get("events")
+    arguments_key, result_key = plan.arguments, plan.result
     if told:
         found = {**_from_events(told), **found}
-    arguments = _first(found, _ARGUMENTS)
-    if arguments is not None:
-        if type(arguments) is str and ("traceloop.span.kind" in found or arguments[:2] == "{'"):
+        arguments_key = arguments_key or next((k for k in _ARGUMENTS if k in found), None)
+        result_key = result_key or next((k for k in _RESULT if k in found), None)
+    if arguments_key is not None:
+        value = found[arguments_key]
+        arguments = value.get("stringValue")
+        if arguments is None:
+            arguments = plain(value)
+        elif type(arguments) is str and (
+            arguments_key == "traceloop.entity.input" or arguments.startswith("{'")
+        ):
             arguments = _unwrapped(arguments)
-        event["arguments"] = arguments
-    result = _first(found, _RESULT)
+        if arguments is not None:
+            event["arguments"] = arguments
     failed = False
-    if result is not None:
+    if result_key is not None:
+        value = found[result_key]
+        result = value.get("stringValue")
+        if result is None:
+            result = plain(value)
         if type(result) is str:
             failed = ("rror" in result or "RROR" in result) and failed_payload(result)
-        else:
+        elif result is not None:
             failed = failed_value(result)
             result = result_text(result)
-        event["result"] = result
+        if result is not None:
+            event["result"] = result
     status = span.get("status")
-    if (
-        failed
-        or "error.type" in found
-        or told
-        or (status and status.get("code"))
-        or "langfuse.observation.level" in found
-        or "gen_ai.tool.status" in found
-    ):
+    if failed or told or plan.failure or (status and status.get("code")):
         error = _error(found, status or {}, told or (), failed)
         if error is not None:
             event["status"] = "error"
@@ -355,10 +416,11 @@ def _from_events(told: Any) -> Attributes:
 
 def describe_model(
     event: Event, found: Attributes, span: dict[str, Any]
-) -> tuple[list[Event], list[Event]]:
-    """Add the request of a model's or an agent's span; the calls it lists and the results it saw.
+) -> list[Event]:
+    """Add the request of a model's or an agent's span.
 
-    Both lists are events of their own, so that the store may shorten their payloads.
+    Gives the calls it lists and the results it saw as events of their own, so that the store may
+    shorten their payloads.
     """
     told = span.get("events")
     inputs: list[Message] = []
@@ -384,7 +446,7 @@ def describe_model(
         variants.append(messages_of(plain(old)))
     asked: list[Asked] = []
     for variant in variants:
-        asked = joined(asked, [call for message in variant for call in _calls_of(message)])
+        asked = joined(asked, [call for message in variant for call in message.asked])
     request = request_of(inputs)
     if request:
         event["request"] = request
@@ -396,11 +458,7 @@ def describe_model(
                 event["rank"] = rank
     listed = [_listed(event["id"], number, call) for number, call in enumerate(asked)]
     history = [*inputs, *(message for variant in variants[:1] for message in variant)]
-    return listed, list(_answers(event["id"], history))
-
-
-def _calls_of(message: Message) -> list[Asked]:
-    return message.asked
+    return [*listed, *_answers(event["id"], history)]
 
 
 def _listed(span_id: str, number: int, call: Asked) -> Event:
@@ -522,7 +580,7 @@ def tools_of(found: Attributes, kind: str) -> Iterator[ToolRecord]:
         schema = next(
             (found[key] for key in ("tool.json_schema", "tool.parameters") if key in found), None
         )
-        name = _first(found, ("gen_ai.tool.name", *_NAME))
+        name = _first(found, _NAME)
         if isinstance(name, str) and name and (value or schema):
             told = _parsed(plain(schema))
             made = definition(told) if isinstance(told, dict) and "function" in told else None
@@ -552,9 +610,6 @@ def tools_of(found: Attributes, kind: str) -> Iterator[ToolRecord]:
             made = definition({**told, "parameters": _parsed(told.get("parameters"))})
             if made is not None:
                 yield made
-
-
-_TOOLS_NESTED = ("llm.tools.", "llm.request.functions.")
 
 
 def _parsed(value: Any) -> Any:

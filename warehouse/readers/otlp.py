@@ -21,6 +21,7 @@ from warehouse.readers.genai import (
     describe_tool,
     kind_of,
     plain,
+    plan_of,
     tools_of,
 )
 from warehouse.readers.stream import Item
@@ -248,8 +249,10 @@ def read_spans(item: Item) -> Iterator[Record]:
     """The events of each trace in a record, and the tool definitions that its spans carry."""
     traces: dict[str, list[Event]] = {}
     tools: dict[str, ToolRecord] = {}
+    with_models: set[str] = set()
     for host, spans in _spans_of(item.value):
-        last, key, events = None, "", []
+        last, key = None, ""
+        events: list[Event] = []
         for span in spans:
             try:
                 trace_id = span.get("traceId")
@@ -260,22 +263,44 @@ def read_spans(item: Item) -> Iterator[Record]:
                     key = _hex(trace_id, 32)
                     last = trace_id
                     events = traces.setdefault(key, [])
-                told = _events_of(span, host, tools)
+                event = _event_of(span, host)
+                found = span.get("found")
+                if found is None:
+                    told = span.get("attributes")
+                    try:
+                        found = {one["key"]: one["value"] for one in told} if told else {}
+                    except (KeyError, TypeError):
+                        found = attributes_of(told)
+                kind = kind_of(found) if found else None
+                if kind is None:
+                    event.pop("end", None)  # only the chain of parents needs it
+                    events.append(event)
+                    continue
+                event["kind"] = kind
+                plan = plan_of(tuple(found))
+                describe(event, found, plan)
+                if plan.tools:
+                    _keep(tools, found, kind)
+                if kind == "tool":
+                    describe_tool(event, found, span, plan)
+                    if "parent" not in event and "conversation" in event:
+                        # Tools in threads that lost their parent: the session holds them together.
+                        traces.setdefault(f"session {event['conversation']}", []).append(event)
+                    else:
+                        events.append(event)
+                else:
+                    with_models.add(key)
+                    more = describe_model(event, found, span)
+                    events.append(event)
+                    events.extend(more)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 reason = f"expected a span with its ids, got {type(error).__name__}: {error}"
                 raw = json.dumps(span, ensure_ascii=False, default=str)
                 yield Rejected(item.place, reason, raw)
-                continue
-            event = told[0]
-            if event.get("kind") == "tool" and "parent" not in event and "conversation" in event:
-                # Tools in threads that lost their parent: only the session holds them together.
-                traces.setdefault(f"session {event['conversation']}", []).extend(told)
-            else:
-                events.extend(told)
     yield from tools.values()
     for key, events in traces.items():
         if events:
-            yield Fragment(key, _without_repeats(events))
+            yield Fragment(key, _without_repeats(events) if key in with_models else events)
 
 
 def _hex(told: Any, digits: int) -> str:
@@ -294,50 +319,30 @@ def _hex(told: Any, digits: int) -> str:
     return told.lower()
 
 
-def _events_of(
-    span: dict[str, Any], host: str | None, tools: dict[str, ToolRecord]
-) -> list[Event]:
-    """The span's event; for models also what they listed and saw."""
+def _event_of(span: dict[str, Any], host: str | None) -> Event:
+    """Who and when, of any span."""
     span_id = span["spanId"]
     event: Event = {"id": span_id.lower() if len(span_id) == 16 else _hex(span_id, 16)}
     parent = span.get("parentSpanId")
     if parent and parent != "0000000000000000":
         event["parent"] = parent.lower() if len(parent) == 16 else _hex(parent, 16)
-    for key, name in (("startTimeUnixNano", "start"), ("endTimeUnixNano", "end")):
-        at = span.get(key)
-        if type(at) is str and at.isdecimal():
-            at = int(at)
-        if type(at) is not int or not 0 < at <= _MOST:
-            at = nanoseconds(at)
-        if at is not None:
-            event[name] = at
+    at = span.get("startTimeUnixNano")
+    if type(at) is str and at.isdecimal():
+        at = int(at)
+    if type(at) is int and 0 < at <= _MOST:
+        event["start"] = at
+    elif at and (at := nanoseconds(at)):
+        event["start"] = at
+    at = span.get("endTimeUnixNano")
+    if type(at) is str and at.isdecimal():
+        at = int(at)
+    if type(at) is int and 0 < at <= _MOST:
+        event["end"] = at
+    elif at and (at := nanoseconds(at)):
+        event["end"] = at
     if host is not None:
         event["host"] = host
-    found = span.get("found")
-    if found is None:
-        told = span.get("attributes")
-        try:
-            found = {one["key"]: one["value"] for one in told} if told else {}
-        except (KeyError, TypeError):
-            found = attributes_of(told)
-    kind = kind_of(found) if found else None
-    if kind is None:
-        event.pop("end", None)
-        return [event]
-    event["kind"] = kind
-    describe(event, found)
-    if kind == "tool":
-        describe_tool(event, found, span)
-        if "gen_ai.tool.description" in found or "tool.name" in found:
-            _keep(tools, found, kind)
-        return [event]
-    listed, answers = describe_model(event, found, span)
-    if "gen_ai.tool.definitions" in found or any(k.startswith(_TOOL_KEYS) for k in found):
-        _keep(tools, found, kind)
-    return [event, *listed, *answers]
-
-
-_TOOL_KEYS = ("llm.tools.", "llm.request.functions.")
+    return event
 
 
 def _keep(tools: dict[str, ToolRecord], found: dict[str, Any], kind: str) -> None:
@@ -358,8 +363,6 @@ def _without_repeats(events: list[Event]) -> list[Event]:
     Every later input holds the whole history: of each result the earliest telling is kept, and its
     text only where no tool's own span has it. Of the requests the earliest is kept.
     """
-    if all("kind" not in event or event["kind"] == "tool" for event in events):
-        return events
     starts = {event["id"]: event.get("start", 0) for event in events if "span" not in event}
     executed: dict[str, int] = {}
     earliest: dict[tuple[str, int], tuple[int, str]] = {}
