@@ -8,11 +8,12 @@ import io
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from warehouse.readers import otlp_protobuf
 from warehouse.readers.stream import Item, buffered, iter_json
 
 Carrier = tuple[Callable[[bytes], bool], Callable[[io.BufferedReader], Iterator[Item]]]
 
-CARRIERS: tuple[Carrier, ...] = ()
+CARRIERS: tuple[Carrier, ...] = ((otlp_protobuf.recognises, otlp_protobuf.items),)
 """Tried in order; what none recognises is read as JSON."""
 
 HEAD = 4096
