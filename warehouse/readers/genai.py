@@ -174,10 +174,9 @@ def kind_of(found: Attributes) -> str | None:
     """tool, llm, agent, or chain; None for a span that has nothing to do with agents."""
     value = found.get("gen_ai.operation.name")
     if value is not None:
-        operation = plain(value)
-        kind = _OPERATIONS.get(operation) if isinstance(operation, str) else None
+        kind = _OPERATIONS.get(value.get("stringValue"))
         if kind is not None:
-            return "chain" if kind == "tool" and _is_merged(found) else kind
+            return "chain" if found.get("gen_ai.tool.name") == _MERGED else kind
     for mark in _MARKS:
         value = found.get(mark)
         if value is not None:
@@ -186,7 +185,7 @@ def kind_of(found: Attributes) -> str | None:
     if value is not None:
         return _AI_SDK.get(str(plain(value)), "chain")
     if "gen_ai.tool.name" in found or "gen_ai.tool.call.id" in found:
-        return "chain" if _is_merged(found) else "tool"
+        return "chain" if found.get("gen_ai.tool.name") == _MERGED else "tool"
     if "mcp.method.name" in found and plain(found["mcp.method.name"]) == "tools/call":
         return "tool"
     if "gen_ai.request.model" in found or "llm.request.type" in found:
@@ -196,10 +195,8 @@ def kind_of(found: Attributes) -> str | None:
     return None
 
 
-def _is_merged(found: Attributes) -> bool:
-    """ADK writes one more span that repeats the results of parallel calls."""
-    value = found.get("gen_ai.tool.name")
-    return value is not None and plain(value) == "(merged tools)"
+_MERGED = {"stringValue": "(merged tools)"}
+"""ADK writes one more span that repeats the results of parallel calls."""
 
 
 class Plan(NamedTuple):
@@ -250,15 +247,15 @@ def describe(event: Event, found: Attributes, plan: Plan) -> None:
 
 def describe_tool(event: Event, found: Attributes, span: dict[str, Any], plan: Plan) -> None:
     """Add what the span of one execution says."""
-    name = plain(found[plan.name]) if plan.name is not None else None
-    event["name"] = name if isinstance(name, str) and name else _name_of(span)
+    name = found[plan.name].get("stringValue") if plan.name is not None else None
+    event["name"] = name if type(name) is str and name else _name_of(span)
     if plan.call_id is not None:
         value = found[plan.call_id]
         call_id = value.get("stringValue")
         if call_id is None:
             call_id = plain(value)
         if call_id is not None and call_id != "":
-            event["call_id"] = str(call_id)
+            event["call_id"] = call_id if type(call_id) is str else str(call_id)
     told = span.get("events")
     arguments_key, result_key = plan.arguments, plan.result
     if told:
@@ -307,9 +304,7 @@ def _name_of(span: dict[str, Any]) -> str:
     return name or "unnamed tool"
 
 
-def _error(
-    found: Attributes, status: dict[str, Any], told: Any, failed_result: bool
-) -> str | None:
+def _error(found: Attributes, status: dict[str, Any], told: Any, failed_result: bool) -> str | None:
     """What went wrong, empty where that is not said; None where nothing did."""
     message = status.get("message")
     failed = failed_result or status.get("code") in _FAILED_CODES
@@ -414,9 +409,7 @@ def _from_events(told: Any) -> Attributes:
 # --- models and agents ----------------------------------------------------------------------------
 
 
-def describe_model(
-    event: Event, found: Attributes, span: dict[str, Any]
-) -> list[Event]:
+def describe_model(event: Event, found: Attributes, span: dict[str, Any]) -> list[Event]:
     """Add the request of a model's or an agent's span.
 
     Gives the calls it lists and the results it saw as events of their own, so that the store may
@@ -543,7 +536,16 @@ def _spread(message: dict[str, Any], key: str) -> dict[str, Any]:
     return message
 
 
-_PLAIN_REQUEST = ("input", "query", "question", "prompt", "user_input", "request", "text", "content")
+_PLAIN_REQUEST = (
+    "input",
+    "query",
+    "question",
+    "prompt",
+    "user_input",
+    "request",
+    "text",
+    "content",
+)
 
 
 def request_in(value: Any) -> tuple[str, int]:

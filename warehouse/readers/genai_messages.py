@@ -116,7 +116,7 @@ def _message(told: dict[str, Any]) -> Message:
         listed = [Asked(None, str(told["function_call_name"]), arguments)]
     elif not listed and isinstance(old, dict) and (asked := _asked(old)):
         listed = [asked]
-    message.asked = joined(message.asked, listed)
+    message.asked = joined(message.asked, listed) if listed else message.asked
     message.text = "\n".join(text for text in texts if text)
     if answers and not message.answered:
         call_id = told.get("tool_call_id", told.get("id"))
@@ -158,6 +158,12 @@ def _is_answer(part: Any) -> bool:
 
 
 def _add_part(part: dict[str, Any], message: Message, texts: list[str]) -> None:
+    kind = part.get("type")
+    if kind == "tool_call" and "arguments" in part and type(part.get("name")) is str:
+        call_id = part.get("id")  # the conventions' own spelling, by far the most frequent
+        told = None if call_id in (None, "") else str(call_id)
+        message.asked.append(Asked(told, part["name"], part["arguments"]))
+        return
     inner = part.get("message_content")
     if isinstance(inner, dict):
         part = {**part, **inner}
@@ -208,7 +214,11 @@ def _asked(call: Any) -> Asked | None:
 
 
 def _first(told: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    return next((told[key] for key in keys if told.get(key) is not None), None)
+    for key in keys:
+        value = told.get(key)
+        if value is not None:
+            return value
+    return None
 
 
 def result_text(value: Any) -> str | None:

@@ -325,21 +325,19 @@ def _event_of(span: dict[str, Any], host: str | None) -> Event:
     event: Event = {"id": span_id.lower() if len(span_id) == 16 else _hex(span_id, 16)}
     parent = span.get("parentSpanId")
     if parent and parent != "0000000000000000":
-        event["parent"] = parent.lower() if len(parent) == 16 else _hex(parent, 16)
+        parent = parent.lower() if len(parent) == 16 else _hex(parent, 16)
+        if parent != event["id"]:
+            event["parent"] = parent
     at = span.get("startTimeUnixNano")
-    if type(at) is str and at.isdecimal():
-        at = int(at)
-    if type(at) is int and 0 < at <= _MOST:
-        event["start"] = at
-    elif at and (at := nanoseconds(at)):
-        event["start"] = at
+    if at:
+        at = int(at) if type(at) is str and at.isdecimal() else nanoseconds(at)
+        if at is not None and 0 < at <= _MOST:
+            event["start"] = at
     at = span.get("endTimeUnixNano")
-    if type(at) is str and at.isdecimal():
-        at = int(at)
-    if type(at) is int and 0 < at <= _MOST:
-        event["end"] = at
-    elif at and (at := nanoseconds(at)):
-        event["end"] = at
+    if at:
+        at = int(at) if type(at) is str and at.isdecimal() else nanoseconds(at)
+        if at is not None and 0 < at <= _MOST:
+            event["end"] = at
     if host is not None:
         event["host"] = host
     return event

@@ -7,7 +7,7 @@ is linear in the number of events but for sorting.
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from warehouse.readers.clock import moment_of
@@ -24,7 +24,7 @@ _UNIQUE_ID = 16
 
 
 class _Place(NamedTuple):
-    """What a span tells those inside it.
+    """Where a span stands, for those inside it.
 
     ``start`` is when it began, never before its parent; ``scope`` the nearest tool, model or agent,
     and ``tool`` the nearest tool, both counting the span itself.
@@ -38,6 +38,100 @@ class _Place(NamedTuple):
 
 _NOWHERE = _Place(0, 0, None, None)
 
+_Row = tuple[int, int, int, str, Call, Event | None, Event | None, _Place, int]
+"""A call on its way: start, depth, start as told and a unique name (by which rows sort), the call,
+its span, the model's request for it, what it ran inside, and when it ended."""
+
+
+class _Tree:
+    """The spans of a trace with their places.
+
+    Attributes:
+        spans: By id.
+        meant: Those that tell of agents and tools.
+        starts: When each of these began, corrected for clocks and never before its parent.
+        above: What each of these ran inside.
+        skewed: Those whose clock contradicts their parent's.
+        shift: What to add to each machine's times.
+    """
+
+    def __init__(
+        self, spans: dict[str, Event], meant: list[Event], shift: dict[str | None, int]
+    ) -> None:
+        self.spans = spans
+        self.meant = meant
+        self.shift = shift
+        self.starts: dict[str, int] = {}
+        self.above: dict[str, _Place] = {}
+        self.skewed: set[str] = set()
+        self._places: dict[str, _Place] = {}
+        places, starts = self._places, self.starts
+        for span in meant:
+            name = span["id"]
+            if name in starts:
+                continue
+            parent = span.get("parent")
+            if parent is None:
+                above = _NOWHERE
+            else:
+                known = places.get(parent)
+                above = self._place(parent, name) if known is None else known
+            self._enter(span, name, above)
+
+    def _enter(self, span: Event, name: str, above: _Place) -> int:
+        start = span.get("start")
+        if start is None:
+            start = above.start
+        elif self.shift:
+            start += self.shift.get(span.get("host"), 0)
+        if start < above.start:
+            start = above.start
+            self.skewed.add(name)
+        self.starts[name] = start
+        self.above[name] = above
+        return int(start)
+
+    def _place(self, name: str, child: str) -> _Place:
+        """The place of a span that others ran inside, after those of its own parents."""
+        spans, places = self.spans, self._places
+        chain: list[str] = []
+        waiting = {child}
+        at: str | None = name
+        while at is not None and at in spans and at not in places and at not in waiting:
+            waiting.add(at)
+            chain.append(at)
+            at = spans[at].get("parent")
+        above = _NOWHERE
+        if at is not None:
+            # A parent that is not told (or is in a circle) still holds those inside it together.
+            above = places.get(at) or _Place(0, 0, at, None)
+        if not chain:
+            places[name] = above
+        for one in reversed(chain):
+            span = spans[one]
+            start = self._enter(span, one, above)
+            kind = span.get("kind")
+            if kind is None or kind == "chain":
+                above = _Place(start, above.depth + 1, above.scope, above.tool)
+            else:
+                tool = one if kind == "tool" else above.tool
+                above = _Place(start, above.depth + 1, one, tool)
+            places[one] = above
+        return above
+
+    def kind(self, name: str | None) -> str | None:
+        """What a span is; None where it is not told."""
+        span = self.spans.get(name) if name is not None else None
+        return span.get("kind") if span is not None else None
+
+    def start(self, name: str) -> int:
+        """When a span began, 0 where it is not told."""
+        return self.starts.get(name, 0)
+
+    def inside(self, name: str) -> _Place:
+        """What a span ran inside."""
+        return self.above.get(name, _NOWHERE)
+
 
 def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
     """The trajectory of a trace, or of the tools of a session that lost their parents."""
@@ -46,37 +140,61 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
     if not meant:
         yield Ignored(_NO_MEANING)
         return
-    shift = _shifts(spans, listed, answers)
-    places, skewed = _places(spans, meant, shift)
-    tools = [span for span in meant if span["kind"] == "tool"]
-    listed = _innermost(listed, spans, places) if listed else listed
-    tools, absorbed, duplicates = _without_copies(tools, spans, places)
-    made = _calls(tools, listed, answers, spans, places, skewed, shift)
-    _answer(made, answers, places)
-    calls = _ordered(made, spans, places, absorbed)
-    told = sorted(meant, key=lambda span: (places[span["id"]].start, places[span["id"]].depth))
-    known = next((s["conversation"] for s in told if "conversation" in s), None)
-    session = conversation.removeprefix("session ")
+    tree = _Tree(spans, meant, _shifts(spans, listed, answers))
+    if listed:
+        listed = _innermost(listed, tree)
+    tools, absorbed = _without_copies([s for s in meant if s["kind"] == "tool"], tree)
+    rows = _calls(tools, listed, answers, tree)
+    rows.sort()
+    if answers:
+        _answer(rows, answers, tree)
+    order = _ordered(rows, tree)
+    calls = [rows[number][4] for number in order]
+    _nest(rows, order, absorbed)
+    known = _earliest("conversation", tree)
     rootless = bool(tools) and all("parent" not in span for span in tools)
-    if session != conversation:
-        known = known or session
-    if known is not None:
-        loose = rootless or any(one.span is None for one in made)
-        if loose:
-            _identify(calls, known, {one.position for one in made if one.span is None or rootless})
-    starts = [at for span in told if (at := places[span["id"]].start)]
-    provider = next((s["provider"] for s in told if "provider" in s), None)
+    if known is None and conversation.startswith("session "):
+        known = conversation.removeprefix("session ")
+    if known is not None and (rootless or listed):
+        for row in rows:
+            if rootless or row[5] is None:
+                _identify(row[4], known)
+    provider = _earliest("provider", tree)
+    began = min((at for at in tree.starts.values() if at), default=None)
     yield TrajectoryRecord(
-        request=_request(told),
+        request=_request(tree),
         calls=calls,
         native_id=conversation,
-        started_at=moment_of(starts[0] if starts else None),
+        started_at=moment_of(began),
         meta={"provider": provider} if provider else {},
-        orphans=_orphans(answers, calls),
-        duplicates=duplicates,
+        orphans=_orphans(answers, calls) if answers else [],
+        duplicates=len(absorbed),
         conversation=known,
         flags=("rootless",) if rootless else (),
     )
+
+
+def _earliest(key: str, tree: _Tree) -> str | None:
+    """What the span that began first says."""
+    told = {span[key] for span in tree.meant if key in span}
+    if len(told) < 2:
+        return next(iter(told), None)
+    first = min((s for s in tree.meant if key in s), key=lambda span: _rank(span, tree))
+    return str(first[key])
+
+
+def _rank(span: Event, tree: _Tree) -> tuple[int, int, str]:
+    name = span["id"]
+    return tree.starts[name], tree.above[name].depth, name
+
+
+def _request(tree: _Tree) -> str:
+    """The earliest user message, or what the root was given."""
+    asked = [span for span in tree.meant if "request" in span]
+    if not asked:
+        return ""
+    first = min(asked, key=lambda span: (span.get("rank", 0), _rank(span, tree)))
+    return str(first["request"])
 
 
 # --- the set of events ----------------------------------------------------------------------------
@@ -84,6 +202,19 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
 
 def _merged(events: list[Event]) -> tuple[dict[str, Event], list[Event], list[Event]]:
     """Spans by id, listed calls, and answers; what is told twice is one."""
+    known = {event["id"]: event for event in events}
+    if len(known) < len(events):
+        known = _once(events)
+    loose = [event for event in known.values() if "span" in event]
+    if not loose:
+        return known, loose, loose
+    spans = {name: event for name, event in known.items() if "span" not in event}
+    listed = [event for event in loose if event["kind"] == "listed"]
+    return spans, listed, [event for event in loose if event["kind"] == "answer"]
+
+
+def _once(events: list[Event]) -> dict[str, Event]:
+    """Events by id, those of one span merged."""
     known: dict[str, Event] = {}
     again: dict[str, list[Event]] = {}
     for event in events:
@@ -95,18 +226,7 @@ def _merged(events: list[Event]) -> tuple[dict[str, Event], list[Event], list[Ev
             if number:
                 event = {**event, "id": f"{name} {number}"}
             known[event["id"]] = event
-    spans: dict[str, Event] = {}
-    listed: list[Event] = []
-    answers: list[Event] = []
-    for name, event in known.items():
-        kind = event.get("kind")
-        if kind == "listed":
-            listed.append(event)
-        elif kind == "answer":
-            answers.append(event)
-        else:
-            spans[name] = event
-    return spans, listed, answers
+    return known
 
 
 def _clusters(told: list[Event]) -> list[Event]:
@@ -202,9 +322,9 @@ def _shifts(
         tool = tools[0]
         if len(askers.get(call_id, ())) == 1:
             model = spans.get(askers[call_id][0]["span"])
-            if model and model.get("host") != tool.get("host") and {"start"} <= model.keys():
-                if "start" in tool:
-                    bound(model, tool, model["start"] - tool["start"], None)
+            apart = model is not None and model.get("host") != tool.get("host")
+            if model is not None and apart and "start" in model and "start" in tool:
+                bound(model, tool, model["start"] - tool["start"], None)
     for answer in answers:
         tools = by_id.get(answer["key"], [])
         model = spans.get(answer["span"])
@@ -245,82 +365,17 @@ def _spread_out(
     return shift
 
 
-def _places(
-    spans: dict[str, Event], meant: list[Event], shift: dict[str | None, int]
-) -> tuple[dict[str, _Place], set[str]]:
-    """Where each span that matters stands, and those whose clock contradicts their parent's."""
-    places: dict[str, _Place] = {}
-    skewed: set[str] = set()
-    for span in meant:
-        if span["id"] in places:
-            continue
-        chain = [span]
-        above = span.get("parent")
-        if above is not None and above not in places:
-            waiting = {span["id"]}
-            while above in spans and above not in places and above not in waiting:
-                waiting.add(above)
-                chain.append(spans[above])
-                above = spans[above].get("parent")
-        for one in reversed(chain):
-            name, parent = one["id"], one.get("parent")
-            inside = places.get(parent) if parent is not None else _NOWHERE
-            if inside is None:  # The parent is not told: those inside it still belong together.
-                inside = _Place(0, 0, parent, None)
-            start = one.get("start")
-            if start is None:
-                start = inside.start
-            elif shift:
-                start += shift.get(one.get("host"), 0)
-            if start < inside.start:
-                start = inside.start
-                skewed.add(name)
-            kind = one.get("kind")
-            if kind is None or kind == "chain":
-                places[name] = _Place(start, inside.depth + 1, inside.scope, inside.tool)
-            else:
-                tool = name if kind == "tool" else inside.tool
-                places[name] = _Place(start, inside.depth + 1, name, tool)
-    return places, skewed
-
-
-def _inside(span: Event, places: dict[str, _Place]) -> _Place:
-    """The place of a span's parent."""
-    parent = span.get("parent")
-    if parent is None:
-        return _NOWHERE
-    return places.get(parent) or _Place(0, 0, parent, None)
-
-
 # --- what was executed ----------------------------------------------------------------------------
 
 
-class _Made:
-    """A call on its way: its span or the model's request, and where it belongs."""
-
-    __slots__ = ("asked", "call", "group", "key", "length", "position", "scope", "span", "start")
-
-    def __init__(
-        self, call: Call, span: Event | None, asked: Event | None, start: int, scope: str | None
-    ):
-        self.call = call
-        self.span = span
-        self.asked = asked
-        self.start = start
-        self.scope = scope
-        self.length = 0
-        self.group: tuple[str, str | None] | None = None
-        self.key: tuple[int, int, int, str] = (start, 0, 0, "")
-        self.position = 0
-
-
-def _innermost(
-    listed: list[Event], spans: dict[str, Event], places: dict[str, _Place]
-) -> list[Event]:
+def _innermost(listed: list[Event], tree: _Tree) -> list[Event]:
     """Listed calls without those that a span repeats of the spans inside it."""
     by_span: dict[str, list[Event]] = {}
     for one in listed:
         by_span.setdefault(one["span"], []).append(one)
+    if len(by_span) == 1:
+        return listed
+    spans = tree.spans
     above: dict[str, str | None] = {}
 
     def lister_above(name: str) -> str | None:
@@ -337,7 +392,7 @@ def _innermost(
 
     inner: dict[str, dict[str, int]] = {}
     kept: list[Event] = []
-    depth = {name: places[name].depth if name in places else 0 for name in by_span}
+    depth = {name: tree.inside(name).depth for name in by_span}
     for name in sorted(by_span, key=lambda name: (-depth[name], name)):
         told = inner.pop(name, {})
         own = by_span[name]
@@ -357,10 +412,8 @@ def _innermost(
     return kept
 
 
-def _without_copies(
-    tools: list[Event], spans: dict[str, Event], places: dict[str, _Place]
-) -> tuple[list[Event], dict[str, str], int]:
-    """Executions without those that a client or server inside tells once more.
+def _without_copies(tools: list[Event], tree: _Tree) -> tuple[list[Event], dict[str, str]]:
+    """Executions without those that a client or server inside tells once more, and these.
 
     A tool's span directly inside one of the same tool, with nothing said to the contrary, is the
     same call: agents, MCP clients and MCP servers each write a span of it.
@@ -368,32 +421,29 @@ def _without_copies(
     copies: dict[str, list[Event]] = {}
     absorbed: dict[str, str] = {}
     for span in tools:
-        inside = _inside(span, places)
-        outer = spans.get(inside.tool) if inside.tool is not None else None
+        above = tree.above[span["id"]]
+        if above.tool is None or above.tool != above.scope:
+            continue
+        outer = tree.spans[above.tool]
         if (
-            outer is not None
-            and inside.scope == inside.tool
-            and outer["name"] == span["name"]
+            outer["name"] == span["name"]
             and _agree(outer.get("call_id"), span.get("call_id"))
             and _agree(outer.get("arguments"), span.get("arguments"), spelt=True)
         ):
             absorbed[span["id"]] = outer["id"]
             copies.setdefault(outer["id"], []).append(span)
     if not absorbed:
-        return tools, absorbed, 0
-    kept = []
-    order = sorted(tools, key=lambda span: -places[span["id"]].depth)
+        return tools, absorbed
     whole = {span["id"]: span for span in tools}
-    for span in order:
-        inner = [whole[copy["id"]] for copy in copies.get(span["id"], ())]
-        for copy in sorted(inner, key=lambda one: (places[one["id"]].start, one["id"])):
+    for span in sorted(tools, key=lambda span: -tree.above[span["id"]].depth):
+        inner = copies.get(span["id"], [])
+        for copy in sorted(inner, key=lambda one: _rank(one, tree)):
+            copy = whole[copy["id"]]
             said = {k: v for k, v in copy.items() if k in ("call_id", "arguments", "result")}
-            if "result" not in span and copy.get("status") and "status" not in span:
-                said["status"] = copy["status"]
-                said["error"] = copy.get("error")
+            if "result" not in span and "status" not in span:
+                said |= {k: v for k, v in copy.items() if k in ("status", "error")}
             whole[span["id"]] = {**said, **whole[span["id"]]}
-    kept = [whole[span["id"]] for span in tools if span["id"] not in absorbed]
-    return kept, absorbed, len(absorbed)
+    return [whole[span["id"]] for span in tools if span["id"] not in absorbed], absorbed
 
 
 def _agree(one: Any, other: Any, *, spelt: bool = False) -> bool:
@@ -403,94 +453,62 @@ def _agree(one: Any, other: Any, *, spelt: bool = False) -> bool:
 
 
 def _calls(
-    tools: list[Event],
-    listed: list[Event],
-    answers: list[Event],
-    spans: dict[str, Event],
-    places: dict[str, _Place],
-    skewed: set[str],
-    shift: dict[str | None, int],
-) -> list[_Made]:
+    tools: list[Event], listed: list[Event], answers: list[Event], tree: _Tree
+) -> list[_Row]:
     """Each call once: executions joined with the requests of models, attempts with each other."""
-    asked = _asked(tools, listed, spans, places)
-    starts = _corrected(tools, asked, answers, spans, places, skewed) if asked or answers else {}
-    counts: dict[str, int] = {}
-    for span in tools:
-        call_id = span.get("call_id")
-        if call_id is not None:
-            counts[call_id] = counts.get(call_id, 0) + 1
-    repeated = any(count > 1 for count in counts.values())
-    models = _models_by_scope(spans, places) if repeated else {}
-    made: list[_Made] = []
-    attempts: dict[tuple[Any, ...], _Made] = {}
-    order = [(starts.get(span["id"], places[span["id"]].start), span) for span in tools]
-    if repeated:
-        order.sort(key=lambda pair: (pair[0], pair[1].get("start", 0), pair[1]["id"]))
-    for start, span in order:
+    asked = _asked(tools, listed, tree) if listed and tools else {}
+    starts, skewed, shift = tree.starts, tree.skewed, tree.shift
+    if asked or answers:
+        starts = _corrected(tools, asked, answers, tree)
+    rows: list[_Row] = []
+    attempts = _Attempts(tools, starts, tree)
+    for span in attempts.order:
         name = span["id"]
-        scope = _inside(span, places).scope
-        request = asked.get(name)
+        start, above = starts[name], tree.above[name]
+        request = asked.get(name) if asked else None
         call = _call(span, request)
         if name in skewed or (shift and shift.get(span.get("host"))):
             call.flags = ("clock_skew", *(f for f in call.flags if f != "clock_skew"))
-        call_id = span.get("call_id")
-        if call_id is not None and counts[call_id] > 1:
-            asker: Any = request["id"] if request else _asker(start, scope, spans, models)
-            key = (call_id, span["name"], canonical(span.get("arguments")), asker)
-            first = attempts.get(key)
-            if first is not None:
-                _again(first.call, call)
-                continue
-        one = _Made(call, span, request, start, scope)
-        if call_id is not None and counts[call_id] > 1:
-            attempts[key] = one
-        end = span.get("end")
-        if end is not None and "start" in span and end > span["start"]:
-            one.length = end - span["start"]
-        one.key = (start, places[name].depth, span.get("start", 0), name)
-        made.append(one)
+        if attempts.repeated and attempts.is_another(span, call, request, start):
+            continue
+        told, end = call.started_at, call.ended_at
+        until = start + (end - told) if end is not None and told is not None else start
+        rows.append((start, above.depth, told or 0, name, call, span, request, above, until))
     taken = {request["id"] for request in asked.values()}
     for request in listed:
         if request["id"] not in taken:
-            made.append(_not_executed(request, spans, places))
-    return made
+            rows.append(_not_executed(request, tree))
+    return rows
 
 
 def _call(span: Event, request: Event | None) -> Call:
     start, end = span.get("start"), span.get("end")
-    status, flags = span.get("status"), ()
+    status = span.get("status")
+    flags: tuple[str, ...] = ()
     if end is None:
         flags = ("open",)
         status = status or "incomplete"
     elif start is not None and end < start:
         flags, end = ("clock_skew",), None
     arguments = span.get("arguments", UNRECORDED)
-    if arguments is UNRECORDED and request is not None:
-        arguments = request.get("arguments", UNRECORDED)
     call_id = span.get("call_id")
-    if call_id is None and request is not None:
-        call_id = request.get("call_id")
+    if request is not None:
+        if arguments is UNRECORDED:
+            arguments = request.get("arguments", UNRECORDED)
+        if call_id is None:
+            call_id = request.get("call_id")
+    result, error = span.get("result"), span.get("error")
+    # By position, because keywords take three times as long.
     return Call(
-        span["name"],
-        0,
-        arguments,
-        span.get("result"),
-        status or "ok",
-        span.get("error"),
-        call_id,
-        start,
-        end,
-        None,
-        1,
-        None,
-        flags,
-    )
+        span["name"], 0, arguments, result, status or "ok", error,
+        call_id, start, end, None, 1, None, flags,
+    )  # fmt: skip
 
 
-def _not_executed(request: Event, spans: dict[str, Event], places: dict[str, _Place]) -> _Made:
+def _not_executed(request: Event, tree: _Tree) -> _Row:
     """A call that a model asked for and no span tells of."""
-    model = spans.get(request["span"], {})
-    place = places.get(request["span"], _NOWHERE)
+    model = tree.spans.get(request["span"], {})
+    above = tree.inside(request["span"])
     call = Call(
         name=request["name"],
         turn=0,
@@ -498,12 +516,55 @@ def _not_executed(request: Event, spans: dict[str, Event], places: dict[str, _Pl
         call_id=request.get("call_id"),
         flags=("not_executed",),
     )
-    start = place.start
+    start = tree.start(request["span"])
     if "end" in model and "start" in model and model.get("kind") == "llm":
         start += max(0, model["end"] - model["start"])
-    one = _Made(call, None, request, start, _inside(model, places).scope)
-    one.key = (start, place.depth, request["number"], request["id"])
-    return one
+    depth = above.depth + 1
+    return start, depth, request["number"], request["id"], call, None, request, above, start
+
+
+class _Attempts:
+    """Executions that repeat one call: the same id and arguments, asked for once."""
+
+    def __init__(self, tools: list[Event], starts: dict[str, int], tree: _Tree) -> None:
+        self.order = tools
+        ids = [span["call_id"] for span in tools if "call_id" in span]
+        self.repeated = len(set(ids)) < len(ids)
+        if not self.repeated:
+            return
+        self._tree = tree
+        self._counts: dict[str, int] = {}
+        for call_id in ids:
+            self._counts[call_id] = self._counts.get(call_id, 0) + 1
+        self.order = sorted(tools, key=lambda s: (starts[s["id"]], s.get("start", 0), s["id"]))
+        self._first: dict[tuple[Any, ...], Call] = {}
+        self._models: dict[str | None, list[int]] = {}
+        for span in tree.meant:
+            if span["kind"] == "llm":
+                scope = tree.above[span["id"]].scope
+                self._models.setdefault(scope, []).append(tree.starts[span["id"]])
+        for begun in self._models.values():
+            begun.sort()
+
+    def is_another(self, span: Event, call: Call, request: Event | None, start: int) -> bool:
+        """Whether an execution is one more attempt of an earlier call, which then tells so."""
+        call_id = span.get("call_id")
+        if call_id is None or self._counts[call_id] < 2:
+            return False
+        asker: Any = request["id"] if request is not None else self._asker(span, start)
+        key = (call_id, span["name"], canonical(span.get("arguments")), asker)
+        first = self._first.setdefault(key, call)
+        if first is call:
+            return False
+        _again(first, call)
+        return True
+
+    def _asker(self, span: Event, start: int) -> tuple[str | None, int]:
+        """Which model most likely asked, where no output says so."""
+        scope = self._tree.above[span["id"]].scope
+        if scope not in self._tree.spans:
+            scope = None
+        return scope, bisect_right(self._models.get(scope, []), start)
 
 
 def _again(first: Call, later: Call) -> None:
@@ -517,43 +578,11 @@ def _again(first: Call, later: Call) -> None:
     first.flags = tuple(dict.fromkeys(flags))
 
 
-def _models_by_scope(
-    spans: dict[str, Event], places: dict[str, _Place]
-) -> dict[str | None, list[int]]:
-    """When models began, by what they ran inside."""
-    models: dict[str | None, list[int]] = {}
-    for name, span in spans.items():
-        if span.get("kind") == "llm":
-            models.setdefault(_inside(span, places).scope, []).append(places[name].start)
-    for starts in models.values():
-        starts.sort()
-    return models
-
-
-def _asker(
-    start: int,
-    scope: str | None,
-    spans: dict[str, Event],
-    models: dict[str | None, list[int]],
-) -> tuple[str | None, int]:
-    """Which model most likely asked for an execution, where no output says so."""
-    if scope is not None and scope not in spans:
-        scope = None
-    return scope, bisect_right(models.get(scope, []), start)
-
-
-def _asked(
-    tools: list[Event],
-    listed: list[Event],
-    spans: dict[str, Event],
-    places: dict[str, _Place],
-) -> dict[str, Event]:
+def _asked(tools: list[Event], listed: list[Event], tree: _Tree) -> dict[str, Event]:
     """The request of each execution: by call id, else by name and arguments in one scope."""
-    if not listed or not tools:
-        return {}
-    begun = {one["span"]: places.get(one["span"], _NOWHERE).start for one in listed}
+    begun = {one["span"]: tree.start(one["span"]) for one in listed}
     listed = sorted(listed, key=lambda one: (begun[one["span"]], one["span"], one["number"]))
-    ordered = sorted(tools, key=lambda span: (places[span["id"]].start, span["id"]))
+    ordered = sorted(tools, key=lambda span: (tree.starts[span["id"]], span["id"]))
     asked: dict[str, Event] = {}
     by_id: dict[str, list[Event]] = {}
     for one in listed:
@@ -563,7 +592,7 @@ def _asked(
     for span in ordered:
         known = by_id.get(span.get("call_id", ""))
         if known:
-            one = known[0] if len(known) == 1 else _latest(known, span, begun, used, places)
+            one = known[0] if len(known) == 1 else _latest(known, span, begun, used, tree)
             asked[span["id"]] = one
             used[one["id"]] = used.get(one["id"], 0) + 1
     left = [span for span in ordered if span["id"] not in asked]
@@ -571,7 +600,7 @@ def _asked(
     for spelt in (True, False):
         if not left or not free:
             break
-        _ask_by_name(left, free, asked, spans, places, begun, spelt=spelt)
+        _ask_by_name(left, free, asked, begun, tree, spelt=spelt)
         taken = {one["id"] for one in asked.values()}
         left = [span for span in left if span["id"] not in asked]
         free = [one for one in free if one["id"] not in taken]
@@ -583,13 +612,13 @@ def _latest(
     span: Event,
     begun: dict[str, int],
     used: dict[str, int],
-    places: dict[str, _Place],
+    tree: _Tree,
 ) -> Event:
     """Of several requests with one id, the one that an execution most likely serves.
 
     The latest model that began before it; within its output equal ids are served in order.
     """
-    start = places[span["id"]].start
+    start = tree.starts[span["id"]]
     at = bisect_right(known, start, key=lambda one: begun[one["span"]])
     model = known[max(at - 1, 0)]["span"]
     same = []
@@ -609,9 +638,8 @@ def _ask_by_name(
     left: list[Event],
     free: list[Event],
     asked: dict[str, Event],
-    spans: dict[str, Event],
-    places: dict[str, _Place],
     begun: dict[str, int],
+    tree: _Tree,
     *,
     spelt: bool,
 ) -> None:
@@ -624,99 +652,86 @@ def _ask_by_name(
     for number, one in enumerate(reversed(free)):
         steps.append((begun[one["span"]], 0, number, one))
     for number, span in enumerate(left):
-        steps.append((places[span["id"]].start, 1, number, span))
+        steps.append((tree.starts[span["id"]], 1, number, span))
     steps.sort(key=lambda step: step[:3])
     waiting: dict[tuple[Any, ...], list[Event]] = {}
     for _, is_execution, _, event in steps:
         if is_execution:
-            scope = _inside(event, places).scope
-            if spans.get(scope or "", {}).get("kind") == "llm":
-                scope = _inside(spans[scope or ""], places).scope
+            scope = tree.above[event["id"]].scope
+            if scope is not None and tree.kind(scope) == "llm":
+                scope = tree.inside(scope).scope
             stack = waiting.get(key(event, scope))
             if stack and not (event.get("call_id") and stack[-1].get("call_id")):
                 asked[event["id"]] = stack.pop()
         else:
-            model = spans.get(event["span"], {})
-            agent = model.get("kind") == "agent"
-            scope = event["span"] if agent else _inside(model, places).scope
+            model = event["span"]
+            scope = model if tree.kind(model) == "agent" else tree.inside(model).scope
             waiting.setdefault(key(event, scope), []).append(event)
 
 
 def _corrected(
-    tools: list[Event],
-    asked: dict[str, Event],
-    answers: list[Event],
-    spans: dict[str, Event],
-    places: dict[str, _Place],
-    skewed: set[str],
+    tools: list[Event], asked: dict[str, Event], answers: list[Event], tree: _Tree
 ) -> dict[str, int]:
     """Starts of executions: not before the model that asked, nor after the one that saw."""
     saw: dict[str, int] = {}
     for answer in answers:
-        model = spans.get(answer["span"])
-        if model is not None and model.get("kind") == "llm" and answer["occurrence"] == 0:
-            start = places[answer["span"]].start
+        if answer["occurrence"] == 0 and tree.kind(answer["span"]) == "llm":
+            start = tree.start(answer["span"])
             saw[answer["key"]] = min(start, saw.get(answer["key"], start))
-    counts: dict[str, int] = {}
-    for span in tools:
-        if "call_id" in span:
-            counts[span["call_id"]] = counts.get(span["call_id"], 0) + 1
+    if saw:
+        ids = [span["call_id"] for span in tools if "call_id" in span]
+        if len(set(ids)) < len(ids):
+            for call_id in ids:
+                if ids.count(call_id) > 1:
+                    saw.pop(call_id, None)
     starts: dict[str, int] = {}
-    for span in sorted(tools, key=lambda span: places[span["id"]].depth):
+    for span in sorted(tools, key=lambda span: tree.above[span["id"]].depth):
         name = span["id"]
-        start = places[name].start
-        call_id = span.get("call_id", "")
+        start = tree.starts[name]
         least = 0
-        outer = _inside(span, places).tool
-        if outer is not None and outer in starts:
-            least = starts[outer]
+        outer = tree.above[name].tool
+        if outer is not None:
+            least = starts.get(outer, 0)
         request = asked.get(name)
-        if request is not None and spans.get(request["span"], {}).get("kind") == "llm":
-            least = max(least, places[request["span"]].start)
-        if call_id in saw and counts.get(call_id) == 1 and start > saw[call_id]:
-            start = saw[call_id] - 1
-            skewed.add(name)
+        if request is not None and tree.kind(request["span"]) == "llm":
+            least = max(least, tree.start(request["span"]))
+        seen = saw.get(span.get("call_id", ""))
+        if seen is not None and start > seen:
+            start = seen - 1
+            tree.skewed.add(name)
         if start < least:
             start = least
-            skewed.add(name)
+            tree.skewed.add(name)
         starts[name] = start
     return starts
 
 
-def _answer(made: list[_Made], answers: list[Event], places: dict[str, _Place]) -> None:
+def _answer(rows: list[_Row], answers: list[Event], tree: _Tree) -> None:
     """Give calls without a result of their own the one that a later model saw."""
-    if not answers:
-        return
     told: dict[str, dict[int, Event]] = {}
     for answer in sorted(
         answers,
-        key=lambda one: (
-            places.get(one["span"], _NOWHERE).start,
-            one["span"],
-            "result" not in one,
-            one["id"],
-        ),
+        key=lambda one: (tree.start(one["span"]), one["span"], one["id"]),
     ):
-        known = told.setdefault(answer["key"], {}).setdefault(answer["occurrence"], answer)
+        results = told.setdefault(answer["key"], {})
+        known = results.setdefault(answer["occurrence"], answer)
         if "result" not in known and "result" in answer:
-            told[answer["key"]][answer["occurrence"]] = {**known, **answer}
-    calls: dict[str, list[_Made]] = {}
-    for one in sorted(made, key=lambda one: one.key):
-        calls.setdefault(one.call.call_id or f"name {one.call.name}", []).append(one)
-    for key, same in calls.items():
-        results = told.get(key)
-        if not results:
-            continue
-        for occurrence, one in enumerate(same):
-            found = results.get(occurrence)
-            if found is None and len(same) == 1:
-                found = results[min(results)]
-            if found is None:
+            results[answer["occurrence"]] = {**known, **answer}
+    calls: dict[str, list[Call]] = {}
+    for row in rows:
+        call = row[4]
+        calls.setdefault(call.call_id or f"name {call.name}", []).append(call)
+    for key, found in told.items():
+        same = calls.get(key, [])
+        for occurrence, call in enumerate(same):
+            answer = found.get(occurrence)
+            if answer is None and len(same) == 1:
+                answer = found[min(found)]
+            if answer is None:
                 continue
-            call = one.call
             if call.result is None:
-                call.result = found.get("result")
-            if found.get("status") == "error":
+                call.result = answer.get("result")
+            if answer.get("status") == "error":
                 call.status = "error"
             elif call.status in ("no_result", "incomplete"):
                 call.status = "ok"
@@ -726,14 +741,57 @@ def _answer(made: list[_Made], answers: list[Event], places: dict[str, _Place]) 
 # --- turns and order ------------------------------------------------------------------------------
 
 
-def _ordered(
-    made: list[_Made],
-    spans: dict[str, Event],
-    places: dict[str, _Place],
-    absorbed: dict[str, str],
-) -> list[Call]:
-    """Calls in order with their turns and the calls they ran inside."""
-    groups = list(range(len(made)))
+def _ordered(rows: list[_Row], tree: _Tree) -> list[int]:
+    """The order of the rows; gives each call its turn."""
+    groups = _groups(rows, tree)
+    if groups is None:
+        for number, row in enumerate(rows):
+            row[4].turn = number
+        return list(range(len(rows)))
+    order = sorted(range(len(rows)), key=lambda number: (groups[number], number))
+    turn, last = -1, -1
+    for number in order:
+        if groups[number] != last:
+            turn, last = turn + 1, groups[number]
+        rows[number][4].turn = turn
+    return order
+
+
+def _groups(rows: list[_Row], tree: _Tree) -> list[int] | None:
+    """For each row the first of its turn, or None where every call is a turn of its own.
+
+    One turn: what one output lists, what ran inside one model's span, and what overlaps in time
+    inside one parent.
+    """
+    joins: list[tuple[int, int]] = []
+    models = {span["id"] for span in tree.meant if span["kind"] == "llm"}
+    # A span around several models' is no single output.
+    models -= {tree.above[name].scope or "" for name in models}
+    together: dict[str, int] = {}
+    running: dict[str | None, tuple[int, int]] = {}
+    for number, row in enumerate(rows):
+        start, _, _, _, _, span, request, above, until = row
+        if request is not None:
+            first = together.setdefault(request["span"], number)
+            if first != number:
+                joins.append((first, number))
+        if span is None:
+            continue
+        scope = above.scope
+        if scope in models:
+            first = together.setdefault(scope or "", number)
+            if first != number:
+                joins.append((first, number))
+        before = running.get(scope)
+        if before is None or start >= before[0]:
+            running[scope] = (until, number)
+        else:
+            joins.append((before[1], number))
+            if until > before[0]:
+                running[scope] = (until, number)
+    if not joins:
+        return None
+    groups = list(range(len(rows)))
 
     def root(at: int) -> int:
         while groups[at] != at:
@@ -741,74 +799,29 @@ def _ordered(
             at = groups[at]
         return at
 
-    made.sort(key=lambda one: one.key)
-    thinking = {
-        _inside(span, places).scope for span in spans.values() if span.get("kind") == "llm"
-    }
-    together: dict[tuple[str, str | None], int] = {}
-    running: dict[str | None, tuple[int, int]] = {}
-    for number, one in enumerate(made):
-        keys = []
-        if one.asked is not None:
-            keys.append(("model", one.asked["span"]))
-        scope = one.scope
-        if one.span is not None:
-            is_model = spans.get(scope or "", {}).get("kind") == "llm"
-            if is_model and scope not in thinking:
-                keys.append(("model", scope))
-            until, other = running.get(scope, (one.start, number))
-            if one.start < until:
-                groups[root(number)] = root(other)
-            end = one.start + one.length
-            if end >= until or other == number:
-                running[scope] = (end, number)
-        for key in keys:
-            first = together.setdefault(key, number)
-            if first != number:
-                groups[root(number)] = root(first)
-    least: dict[int, int] = {}
-    for number in range(len(made)):  # in order of their keys, so the first is the least
-        least.setdefault(root(number), number)
-    order = sorted(range(len(made)), key=lambda number: (least[root(number)], number))
-    positions: dict[str, int] = {}
-    calls: list[Call] = []
-    turn, last = -1, -1
-    for position, number in enumerate(order):
-        group = least[root(number)]
-        if group != last:
-            turn, last = turn + 1, group
-        one = made[number]
-        one.call.turn = turn
-        one.position = position
-        if one.span is not None:
-            positions[one.span["id"]] = position
-        calls.append(one.call)
-    for one in made:
-        told = one.span
-        if told is None:
-            told = spans.get(one.asked["span"], {}) if one.asked else {}
-        outer = _inside(told, places).tool
+    for one, other in joins:
+        one, other = root(one), root(other)
+        groups[max(one, other)] = min(one, other)  # the first of a group is its root
+    return [root(number) for number in range(len(rows))]
+
+
+def _nest(rows: list[_Row], order: list[int], absorbed: dict[str, str]) -> None:
+    """Give calls that ran inside others the position of these."""
+    if all(row[7].tool is None for row in rows):
+        return
+    positions = {rows[number][3]: position for position, number in enumerate(order)}
+    for row in rows:
+        outer = row[7].tool
         while outer in absorbed:
             outer = absorbed[outer]
-        if outer is not None:
-            one.call.parent = positions.get(outer)
-    return calls
+        if outer is not None and outer != row[3]:
+            row[4].parent = positions.get(outer)
 
 
-def _identify(calls: list[Call], conversation: str, loose: Iterable[int]) -> None:
-    """Name calls that another trace of the session may tell of too."""
-    for position in sorted(loose):
-        call = calls[position]
-        if call.call_id is not None and len(call.call_id) >= _UNIQUE_ID:
-            call.uid = f"{conversation} {call.call_id}"
-
-
-def _request(told: list[Event]) -> str:
-    """The earliest user message, or what the root was given."""
-    asked = [span for span in told if "request" in span]
-    if not asked:
-        return ""
-    return str(min(asked, key=lambda span: span.get("rank", 0))["request"])
+def _identify(call: Call, conversation: str) -> None:
+    """Name a call that another trace of the session may tell of too."""
+    if call.call_id is not None and len(call.call_id) >= _UNIQUE_ID:
+        call.uid = f"{conversation} {call.call_id}"
 
 
 def _orphans(answers: list[Event], calls: list[Call]) -> list[str]:

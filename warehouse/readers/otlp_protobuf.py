@@ -172,7 +172,9 @@ def _item(place: str, data: bytes) -> Item:
     from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
     try:
-        value = {"resourceSpans": [_batch(one) for one in TracesData.FromString(data).resource_spans]}
+        value = {
+            "resourceSpans": [_batch(one) for one in TracesData.FromString(data).resource_spans]
+        }
     except (DecodeError, RecursionError, ValueError) as error:
         text = base64.b64encode(data).decode()
         return Item(place, text, error=f"not OTLP protobuf: {type(error).__name__}: {error}")
