@@ -326,13 +326,20 @@ def attributes_of(told: Any) -> Attributes:
     """Attributes by key, whether told as a list of keys and values or as an object."""
     if isinstance(told, list):
         return {
-            one["key"]: one.get("value", one)
+            one["key"]: _camel(one.get("value"))
             for one in told
             if isinstance(one, dict) and isinstance(one.get("key"), str)
         }
     if isinstance(told, dict):
         return {key: {"stringValue": value} for key, value in _flat(told)}
     return {}
+
+
+def _camel(value: Any) -> dict[str, Any]:
+    """An AnyValue as OTLP/JSON spells it."""
+    if not isinstance(value, dict):
+        return {"stringValue": value}
+    return {"stringValue": value["string_value"]} if "string_value" in value else value
 
 
 _FAMILIES = ("gen_ai", "llm", "openinference", "input", "output", "tool", "session", "traceloop")

@@ -321,10 +321,11 @@ def failed_value(value: Any, depth: int = 0) -> bool:
 def canonical(value: Any) -> str:
     """Arguments in one spelling, for comparison: JSON text and the value it holds are equal."""
     if isinstance(value, str):
+        text = value
         try:
-            value = parse(value)
+            value = parse(text)
         except (ValueError, RecursionError):
-            return value
+            return text
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 

@@ -1,9 +1,9 @@
 """Spans of agents and tools in every carrier of OpenTelemetry: the format ``otlp``.
 
-It covers OpenTelemetry GenAI and OpenInference attributes (``genai`` knows both): OTLP/JSON, Grafana
-Tempo, Jaeger, single spans, the SDK's console exporter, Phoenix, and OTLP protobuf (which
-``otlp_protobuf`` turns into OTLP/JSON objects). Each trace becomes a fragment of small events,
-because a trace may come in many batches; ``otlp_assembly`` makes trajectories of them.
+It covers OpenTelemetry GenAI and OpenInference attributes (``genai`` knows both). Carriers are
+OTLP/JSON, Grafana Tempo, Jaeger, single spans, the SDK's console exporter, Phoenix, and OTLP
+protobuf (which ``otlp_protobuf`` turns into OTLP/JSON objects). Each trace becomes a fragment of
+small events, because it may come in many batches; ``otlp_assembly`` makes trajectories of them.
 """
 
 import base64
@@ -330,13 +330,13 @@ def _event_of(span: dict[str, Any], host: str | None) -> Event:
             event["parent"] = parent
     at = span.get("startTimeUnixNano")
     if at:
-        at = int(at) if type(at) is str and at.isdecimal() else nanoseconds(at)
-        if at is not None and 0 < at <= _MOST:
+        at = int(at) if type(at) is str and at.isdecimal() else nanoseconds(at) or 0
+        if 0 < at <= _MOST:
             event["start"] = at
     at = span.get("endTimeUnixNano")
     if at:
-        at = int(at) if type(at) is str and at.isdecimal() else nanoseconds(at)
-        if at is not None and 0 < at <= _MOST:
+        at = int(at) if type(at) is str and at.isdecimal() else nanoseconds(at) or 0
+        if 0 < at <= _MOST:
             event["end"] = at
     if host is not None:
         event["host"] = host

@@ -7,6 +7,7 @@ is linear in the number of events but for sorting.
 
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -580,10 +581,17 @@ def _again(first: Call, later: Call) -> None:
 
 def _asked(tools: list[Event], listed: list[Event], tree: _Tree) -> dict[str, Event]:
     """The request of each execution: by call id, else by name and arguments in one scope."""
+    only = {one["call_id"]: one for one in listed if "call_id" in one}
+    if len(only) == len(listed):  # ids that tell requests apart: no more evidence is needed
+        asked = {
+            span["id"]: only[call_id] for span in tools if (call_id := span.get("call_id")) in only
+        }
+        if len(asked) == len(tools) or len(only) == len(asked):
+            return asked
     begun = {one["span"]: tree.start(one["span"]) for one in listed}
     listed = sorted(listed, key=lambda one: (begun[one["span"]], one["span"], one["number"]))
     ordered = sorted(tools, key=lambda span: (tree.starts[span["id"]], span["id"]))
-    asked: dict[str, Event] = {}
+    asked = {}
     by_id: dict[str, list[Event]] = {}
     for one in listed:
         if "call_id" in one:
@@ -679,31 +687,34 @@ def _corrected(
             start = tree.start(answer["span"])
             saw[answer["key"]] = min(start, saw.get(answer["key"], start))
     if saw:
-        ids = [span["call_id"] for span in tools if "call_id" in span]
-        if len(set(ids)) < len(ids):
-            for call_id in ids:
-                if ids.count(call_id) > 1:
-                    saw.pop(call_id, None)
-    starts: dict[str, int] = {}
-    for span in sorted(tools, key=lambda span: tree.above[span["id"]].depth):
+        ids = Counter(span["call_id"] for span in tools if "call_id" in span)
+        # An id that is used again does not say which of its results was seen.
+        saw = {call_id: at for call_id, at in saw.items() if ids[call_id] == 1}
+    begun = {one["span"]: tree.start(one["span"]) for one in asked.values()}
+    # Agents list calls too, but list those of their models again when they end.
+    begun = {name: at for name, at in begun.items() if tree.kind(name) == "llm"}
+    starts = tree.starts
+    above = tree.above
+    if any(above[span["id"]].tool is not None for span in tools):
+        tools = sorted(tools, key=lambda span: above[span["id"]].depth)
+    changed: dict[str, int] = {}
+    for span in tools:
         name = span["id"]
-        start = tree.starts[name]
-        least = 0
-        outer = tree.above[name].tool
-        if outer is not None:
-            least = starts.get(outer, 0)
-        request = asked.get(name)
-        if request is not None and tree.kind(request["span"]) == "llm":
-            least = max(least, tree.start(request["span"]))
-        seen = saw.get(span.get("call_id", ""))
-        if seen is not None and start > seen:
-            start = seen - 1
-            tree.skewed.add(name)
+        start = starts[name]
+        least = changed.get(above[name].tool or "", 0)
+        if name in asked:
+            least = max(least, begun.get(asked[name]["span"], 0))
+        if saw:
+            seen = saw.get(span.get("call_id", ""))
+            if seen is not None and start > seen:
+                start = seen - 1
+                changed[name] = start
         if start < least:
-            start = least
-            tree.skewed.add(name)
-        starts[name] = start
-    return starts
+            changed[name] = least
+    if not changed:
+        return starts
+    tree.skewed.update(changed)
+    return {**starts, **changed}
 
 
 def _answer(rows: list[_Row], answers: list[Event], tree: _Tree) -> None:
@@ -724,14 +735,12 @@ def _answer(rows: list[_Row], answers: list[Event], tree: _Tree) -> None:
     for key, found in told.items():
         same = calls.get(key, [])
         for occurrence, call in enumerate(same):
-            answer = found.get(occurrence)
-            if answer is None and len(same) == 1:
-                answer = found[min(found)]
-            if answer is None:
+            if occurrence not in found and len(same) > 1:
                 continue
+            seen = found[occurrence if occurrence in found else min(found)]
             if call.result is None:
-                call.result = answer.get("result")
-            if answer.get("status") == "error":
+                call.result = seen.get("result")
+            if seen.get("status") == "error":
                 call.status = "error"
             elif call.status in ("no_result", "incomplete"):
                 call.status = "ok"

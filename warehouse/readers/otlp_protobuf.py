@@ -168,7 +168,7 @@ def _as_varint(value: int) -> bytes:
 
 def _item(place: str, data: bytes) -> Item:
     # Imported here because only these files need it, and it takes a while.
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
     try:
