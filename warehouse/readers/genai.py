@@ -543,6 +543,8 @@ def _spread(message: dict[str, Any], key: str) -> dict[str, Any]:
     return message
 
 
+_LONGEST_REQUEST = 4000
+"""A structure longer than this is a program's state, not what somebody asked."""
 _PLAIN_REQUEST = (
     "input",
     "query",
@@ -576,7 +578,8 @@ def request_in(value: Any) -> tuple[str, int]:
     asked = request_of(messages_of(parsed))
     if asked:
         return asked, 0
-    return (value, 1) if isinstance(value, str) else (canonical(value), 1)
+    whole = value if isinstance(value, str) else canonical(value)
+    return (whole, 1) if len(whole) <= _LONGEST_REQUEST else ("", 1)
 
 
 # --- tool definitions -----------------------------------------------------------------------------

@@ -286,8 +286,11 @@ def read_spans(item: Item) -> Iterator[Record]:
                     if "parent" not in event and "conversation" in event:
                         # Tools in threads that lost their parent: the session holds them together.
                         traces.setdefault(f"session {event['conversation']}", []).append(event)
-                    else:
-                        events.append(event)
+                        # What ran inside it is told by its own trace.
+                        event = {k: v for k, v in event.items() if k != "result"} | {"moved": True}
+                    events.append(event)
+                elif kind == "chain" and "parent" in event:
+                    events.append(event)  # one step of many, whose input repeats the state
                 else:
                     with_models.add(key)
                     more = describe_model(event, found, span)

@@ -145,6 +145,10 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
     if listed:
         listed = _innermost(listed, tree)
     tools, absorbed = _without_copies([s for s in meant if s["kind"] == "tool"], tree)
+    if any("moved" in span for span in tools):
+        tools = [span for span in tools if "moved" not in span]
+        if not tools and not listed and not any(s["kind"] in ("llm", "agent") for s in meant):
+            return  # all of it is told with its session
     rows = _calls(tools, listed, answers, tree)
     rows.sort()
     if answers:

@@ -932,6 +932,17 @@ def test_tools_that_became_roots_are_one_trajectory_of_their_session_1840():
     assert (trajectory.conversation, trajectory.native_id) == ("s", "session s")
 
 
+def test_what_ran_inside_a_lost_root_is_not_counted_again():
+    root = tool(1, None, call_id="a", length=SECOND, session__id="s")
+    server = span(2, 1, at=MS, mcp__method__name="tools/call", gen_ai__tool__name="search")
+    other = tool(3, 1, tool="other", at=2 * MS)
+    (session,) = trajectories(batch(root, server))
+    assert names(session) == ["search"]
+    for value in ([batch(root, server, other)], [batch(server), batch(other), batch(root)]):
+        found = trajectories(*value)
+        assert sorted(names(t) for t in found) == [["other"], ["search"]]
+
+
 def test_calls_told_by_a_trace_and_by_lost_roots_carry_one_uid():
     call_id = "call_w0eKlvnaE7S9GQJeSSs0gn05"
     session = {"session__id": "s"}
@@ -1078,12 +1089,16 @@ def test_no_span_of_a_long_trace_is_left_out_325():
 )
 def test_a_trace_of_33000_spans_is_assembled_in_seconds_24314(shape, count):
     spans = [agent()]
+    usual = tool(2, 1)
     for n in range(2, count + 1):
         at, length, parent = n * 1000, 500, 1
         call_id = {"one id": "c", "one name": None}.get(shape, f"c{n}")
         if shape == "deep":
             parent, length = n - 1, 10 * SECOND
-        if n % 11:
+        if shape == "wide":
+            times = {"startTimeUnixNano": str(T0 + at), "endTimeUnixNano": str(T0 + at + length)}
+            spans.append({**usual, "spanId": f"{n:016x}", **times})
+        elif n % 11:
             spans.append(tool(n, parent, call_id=call_id, at=at, length=length))
         else:
             asked = call_id and (call_id if shape == "one id" else f"c{n + 1}")
@@ -1094,4 +1109,4 @@ def test_a_trace_of_33000_spans_is_assembled_in_seconds_24314(shape, count):
     (trajectory,) = trajectories(value)
     assert time.process_time() - begin < count / 2000
     if shape == "wide":
-        assert len(trajectory.calls) == 30_000
+        assert len(trajectory.calls) == 32_999
