@@ -174,7 +174,8 @@ def kind_of(found: Attributes) -> str | None:
     """tool, llm, agent, or chain; None for a span that has nothing to do with agents."""
     value = found.get("gen_ai.operation.name")
     if value is not None:
-        kind = _OPERATIONS.get(value.get("stringValue"))
+        operation = value.get("stringValue")
+        kind = _OPERATIONS.get(operation) if type(operation) is str else None
         if kind is not None:
             return "chain" if found.get("gen_ai.tool.name") == _MERGED else kind
     for mark in _MARKS:

@@ -119,7 +119,8 @@ def _spans_of(value: Any) -> Iterator[tuple[str | None, list[Any]]]:
         yield from _spans_of_resource(value)
     elif _is_jaeger_export(value):
         for trace in value["data"]:
-            yield from _spans_of_jaeger(trace)
+            if isinstance(trace, dict):
+                yield from _spans_of_jaeger(trace)
     elif _is_jaeger(value):
         yield from _spans_of_jaeger(value)
     else:
@@ -134,9 +135,13 @@ def _spans_of_resource(batch: dict[str, Any]) -> Iterator[tuple[str | None, list
     resource = batch.get("resource")
     host = _host(attributes_of(resource.get("attributes"))) if isinstance(resource, dict) else None
     for key in _SCOPES:
-        for scope in batch.get(key) or ():
+        for scope in _list(batch.get(key)):
             if isinstance(scope, dict):
-                yield host, scope.get("spans") or []
+                yield host, _list(scope.get("spans"))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 _HOST_KEYS = (
@@ -157,22 +162,25 @@ def _host(attributes: dict[str, Any]) -> str | None:
 
 
 def _spans_of_jaeger(trace: dict[str, Any]) -> Iterator[tuple[str | None, list[Any]]]:
-    processes = trace.get("processes") or {}
-    spans = trace["spans"] if isinstance(trace.get("spans"), list) else [trace]
-    for span in spans:
-        process = processes.get(span.get("processID")) or span.get("process") or {}
-        host = _host(_tags(process.get("tags")))
-        service = process.get("serviceName")
-        yield "|".join(part for part in (host, service) if part) or None, [_from_jaeger(span)]
+    processes = trace.get("processes")
+    hosts: dict[str, str | None] = {}
+    for name, process in processes.items() if isinstance(processes, dict) else ():
+        if isinstance(process, dict):
+            told = (_host(_tags(process.get("tags"))), process.get("serviceName"))
+            hosts[name] = "|".join(part for part in told if isinstance(part, str)) or None
+    for span in trace["spans"] if isinstance(trace.get("spans"), list) else [trace]:
+        process = span.get("processID") if isinstance(span, dict) else None
+        yield hosts.get(process) if isinstance(process, str) else None, [span]
 
 
 def _tags(tags: Any) -> dict[str, Any]:
     found = {}
-    for tag in tags or ():
-        value = tag.get("value")
-        if tag.get("type") == "int64" and isinstance(value, str):
-            value = int(value)
-        found[tag["key"]] = {"stringValue": value}
+    for tag in _list(tags):
+        if isinstance(tag, dict) and isinstance(tag.get("key"), str):
+            value = tag.get("value")
+            if tag.get("type") == "int64" and isinstance(value, str):
+                value = int(value)
+            found[tag["key"]] = {"stringValue": value}
     return found
 
 
@@ -180,7 +188,7 @@ def _from_jaeger(span: dict[str, Any]) -> dict[str, Any]:
     """A Jaeger span as an OTLP one whose attributes are an object of AnyValues."""
     found = _tags(span.get("tags"))
     parent = span.get("parentSpanID")
-    for reference in span.get("references") or ():
+    for reference in _list(span.get("references")):
         if reference.get("refType") == "CHILD_OF" and reference.get("traceID") == span["traceID"]:
             parent = reference.get("spanID")
             break
@@ -192,7 +200,7 @@ def _from_jaeger(span: dict[str, Any]) -> dict[str, Any]:
     if plain(found.get("error")) in (True, "true"):
         code = "ERROR"
     events = []
-    for log in span.get("logs") or ():
+    for log in _list(span.get("logs")):
         fields = _tags(log.get("fields"))
         name = plain(fields.get("event")) or plain(fields.get("name"))
         events.append({"name": name, "attributes": {k: plain(v) for k, v in fields.items()}})
@@ -257,7 +265,7 @@ def read_spans(item: Item) -> Iterator[Record]:
             try:
                 trace_id = span.get("traceId")
                 if trace_id is None:
-                    span = _from_snake(span)
+                    span = _from_jaeger(span) if "traceID" in span else _from_snake(span)
                     trace_id = span["traceId"]
                 if trace_id != last:
                     key = _hex(trace_id, 32)
