@@ -211,6 +211,7 @@ class Plan(NamedTuple):
     provider: str | None
     failure: bool
     tools: bool
+    messages: bool
 
 
 @lru_cache(maxsize=4096)
@@ -230,6 +231,8 @@ def plan_of(keys: tuple[str, ...]) -> Plan:
         first(_PROVIDER),
         not known.isdisjoint(_FAILURES),
         not known.isdisjoint(_TOOLS) or any(key.startswith(_TOOLS_NESTED) for key in keys),
+        not known.isdisjoint((*_INPUT, *_OUTPUT, *_REQUEST, "llm.function_call"))
+        or any(key.startswith(_INPUT_NESTED + _OUTPUT_NESTED) for key in keys),
     )
 
 

@@ -257,7 +257,7 @@ def read_spans(item: Item) -> Iterator[Record]:
     """The events of each trace in a record, and the tool definitions that its spans carry."""
     traces: dict[str, list[Event]] = {}
     tools: dict[str, ToolRecord] = {}
-    with_models: set[str] = set()
+    with_models: dict[str, int] = {}
     for host, spans in _spans_of(item.value):
         last, key = None, ""
         events: list[Event] = []
@@ -300,10 +300,10 @@ def read_spans(item: Item) -> Iterator[Record]:
                 elif kind == "chain" and "parent" in event:
                     events.append(event)  # one step of many, whose input repeats the state
                 else:
-                    with_models.add(key)
-                    more = describe_model(event, found, span)
                     events.append(event)
-                    events.extend(more)
+                    if plan.messages or span.get("events"):
+                        events.extend(describe_model(event, found, span))
+                        with_models[key] = with_models.get(key, 0) + 1
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 reason = f"expected a span with its ids, got {type(error).__name__}: {error}"
                 raw = json.dumps(span, ensure_ascii=False, default=str)
@@ -311,7 +311,7 @@ def read_spans(item: Item) -> Iterator[Record]:
     yield from tools.values()
     for key, events in traces.items():
         if events:
-            yield Fragment(key, _without_repeats(events) if key in with_models else events)
+            yield Fragment(key, _without_repeats(events) if with_models.get(key, 0) > 1 else events)
 
 
 def _hex(told: Any, digits: int) -> str:
