@@ -25,6 +25,8 @@ from warehouse.readers import (
     openai_finetune,
     openai_responses,
     openhands,
+    otlp,
+    otlp_assembly,
     swe_agent,
     taskbench,
 )
@@ -99,6 +101,13 @@ def _provider_shapes() -> tuple[Shape, ...]:
 
 
 SHAPES: tuple[Shape, ...] = (
+    Shape(
+        "otlp",
+        otlp.is_spans,
+        otlp.read_spans,
+        losses=("links", "split"),
+        assemble=otlp_assembly.assemble,
+    ),
     Shape(
         "claude_code",
         claude_code.is_line,

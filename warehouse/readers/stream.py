@@ -162,6 +162,8 @@ def _document_or_lines(file: io.BufferedReader) -> Iterator[Item]:
     lines = list(iter_lines(io.BufferedReader(cast(Any, io.BytesIO(data)))))
     if any(item.error is None and isinstance(item.value, dict) for item in lines):
         yield from lines
+    elif failure.startswith("Extra data"):
+        yield from _documents_in_a_row(text)
     else:
         yield Item("document", text, error=f"not JSON: {failure}")
 
@@ -175,6 +177,26 @@ def _large(file: io.BufferedReader, data: bytes) -> Iterator[Item]:
         yield from iter_lines(file)
     else:
         yield from iter_parts(file)
+
+
+def _documents_in_a_row(text: str) -> Iterator[Item]:
+    """Documents over many lines one after another; after a broken one the next unindented ``{``."""
+    decoder = json.JSONDecoder()
+    at, number = 0, 0
+    while at < len(text):
+        if text[at] in _BLANK:
+            at += 1
+            continue
+        number += 1
+        try:
+            value, end = decoder.raw_decode(text, at)
+            yield Item(f"document {number}", text[at:end], value)
+        except (RecursionError, ValueError) as error:
+            found = text.find("\n{", at + 1)
+            end = len(text) if found < 0 else found
+            failure = f"not JSON: {type(error).__name__}: {str(error)[:200]}"
+            yield Item(f"document {number}", text[at:end], error=failure)
+        at = end
 
 
 def _list_items(file: BinaryIO) -> Iterator[Item]:
