@@ -27,6 +27,8 @@ _FIELDS = (
     "links",
 )
 """Our fields that a file may lack, in the order in which they are told."""
+_OF_TRAJECTORIES = ("conversation", "native_id", "request", "started_at")
+"""Those that a trajectory without calls can carry."""
 
 
 @dataclass(slots=True)
@@ -61,7 +63,8 @@ class FileReport:
         """Our fields that the format cannot carry or this file did not."""
         if not self.counts["trajectories"]["read"] or not self.formats:
             return []
-        lost = (set(_FIELDS) - {"status"} - self.carried) | self.lacking
+        told = _FIELDS if self.counts["calls"]["read"] else _OF_TRAJECTORIES
+        lost = (set(told) - {"status"} - self.carried) | self.lacking
         return [name for name in _FIELDS if name in lost]
 
     def note(self, record: TrajectoryRecord) -> None:

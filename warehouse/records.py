@@ -116,10 +116,14 @@ class Fragment:
     object with string keys. Under the keys ``arguments`` and ``result`` stand what the call was
     given and what it gave: text of any size, which the store may shorten; ``assemble`` passes both
     on unread, so whatever must be seen in them (a hidden error) is written into the event first.
+
+    ``aliases`` are other names of the conversation, for formats whose pieces know only the piece
+    before them: fragments that share a name, directly or over others, are one conversation.
     """
 
     conversation: str
     events: list[dict[str, Any]]
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ import polars as pl
 
 from warehouse.connection import utc_now
 from warehouse.identity import CallForm, Form, digest, supersedes
+from warehouse.linking import Key, groups_of
 from warehouse.records import DeclaredEdge, Rejected, ToolRecord
 from warehouse.redact import redact_text, storable
 from warehouse.staging import Staged, Told, encoded, read_events
@@ -268,9 +269,6 @@ def _insert(
 
 # --- conversations told in pieces -----------------------------------------------------------------
 
-Key = tuple[str, str]
-"""(format, conversation)."""
-
 
 def known_conversations(
     con: duckdb.DuckDBPyConnection, keys: Iterable[Key], source: str
@@ -307,6 +305,52 @@ def append_fragments(con: duckdb.DuckDBPyConnection, told: dict[Key, Told], sour
             "events": pl.String,
         },
     )
+
+
+def append_aliases(
+    con: duckdb.DuckDBPyConnection, aliases: dict[Key, set[str]], source: str
+) -> None:
+    """Remember other names of conversations."""
+    rows = [
+        (source, format, conversation, storable(alias))
+        for (format, conversation), names in aliases.items()
+        for alias in sorted(names)
+    ]
+    _insert(
+        con,
+        "insert into fragment_alias by name select * from staged except "
+        "select * from fragment_alias",
+        rows,
+        {
+            "source": pl.String,
+            "format": pl.String,
+            "conversation": pl.String,
+            "alias": pl.String,
+        },
+    )
+
+
+def linked_conversations(
+    con: duckdb.DuckDBPyConnection, keys: Sequence[Key], source: str
+) -> dict[Key, list[Key]]:
+    """These and all that share a name with them, over any number of others; the least leads."""
+    asked: set[Key] = set()
+    reached = set(keys)
+    names: set[tuple[Key, str]] = set()
+    while ask := sorted(reached - asked):
+        asked.update(ask)
+        con.register("wanted", _frame(ask, {"format": pl.String, "conversation": pl.String}))
+        rows = con.execute(
+            "select distinct b.format, b.conversation, b.alias from fragment_alias a "
+            "join wanted w using (format, conversation) "
+            "join fragment_alias b on b.source = a.source and b.format = a.format "
+            "and b.alias = a.alias where a.source = ?",
+            [source],
+        ).fetchall()
+        con.unregister("wanted")
+        names.update(((format, conversation), alias) for format, conversation, alias in rows)
+        reached.update((format, conversation) for format, conversation, _ in rows)
+    return groups_of(keys, sorted(names))
 
 
 def mark_pending(con: duckdb.DuckDBPyConnection, keys: Iterable[Key], source: str) -> None:
@@ -381,19 +425,26 @@ def merge_fragments(
 
 
 def replace_assembled(
-    con: duckdb.DuckDBPyConnection, staged: Sequence[Staged], keys: Sequence[Key], source: str
+    con: duckdb.DuckDBPyConnection,
+    staged: Sequence[Staged],
+    groups: dict[Key, list[Key]],
+    source: str,
 ) -> set[Key]:
-    """Make these the trajectories of the conversations; those where something changed."""
-    con.register("wanted", _frame(keys, {"format": pl.String, "assembled_from": pl.String}))
+    """Make these the trajectories of the conversations; those where something changed.
+
+    ``groups`` are the conversations each is made of, by the one that leads.
+    """
+    leader = {key: lead for lead, keys in groups.items() for key in keys}
+    con.register("wanted", _frame(list(leader), {"format": pl.String, "assembled_from": pl.String}))
     stored: dict[Key, dict[str, str]] = {}
     for format, conversation, trajectory_id, content in con.execute(
         "select t.format, t.assembled_from, t.trajectory_id, t.content_hash from trajectory t "
         "join wanted using (format, assembled_from) where t.source = ?",
         [source],
     ).fetchall():
-        stored.setdefault((format, conversation), {})[trajectory_id] = content
+        stored.setdefault(leader[format, conversation], {})[trajectory_id] = content
     con.unregister("wanted")
-    told: dict[Key, list[Staged]] = {key: [] for key in keys}
+    told: dict[Key, list[Staged]] = {key: [] for key in groups}
     for one in staged:
         told[(one.format, one.assembled_from or "")].append(one)
     changed = {
@@ -402,7 +453,7 @@ def replace_assembled(
         if stored.get(key, {}) != {one.trajectory_id: one.content_hash for one in ones}
     }
     delete_trajectories(con, [i for key in changed for i in stored.get(key, {})])
-    append_trajectories(con, [one for key in keys if key in changed for one in told[key]], source)
+    append_trajectories(con, [one for key in told if key in changed for one in told[key]], source)
     return changed
 
 

@@ -29,6 +29,15 @@ create table fragment (
     events          varchar not null    -- JSON list of distinct events, sorted by their text
 );
 
+-- Other names of a conversation, such as the id of the response it goes on from: conversations with
+-- a name in common are one.
+create table fragment_alias (
+    source          varchar not null,
+    format          varchar not null,
+    conversation    varchar not null,
+    alias           varchar not null
+);
+
 -- Conversations whose stored events changed after their trajectories were made.
 create table pending (
     source          varchar not null,

@@ -8,8 +8,8 @@ come, also where a telling lacks the beginning, lacks a result, or names the cal
 
 A call is the same call where its random id says so, or else where everything before it is the same.
 A conversation is known by the id it names, or by its first user message. Responses that go on from
-``previous_response_id`` repeat nothing and name no beginning: all responses of a source that could
-be part of such a chain are looked at together.
+``previous_response_id`` repeat nothing and name no beginning: each is a piece of its own, known by
+its id, by that of the response before it, and by the first user message where it has one.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ CHAT, RESPONSES, ANTHROPIC = "openai", "openai_responses", "anthropic"
 _BODY = ("messages", "input", "choices", "output", "object", "error")
 _NESTED = ("body", "json", "postData", "content", "data")
 _TEXT = ("string", "text")
-_CHAINED = "responses"
-"""The conversation of all responses that may go on from one another."""
+_CHAINED = "response "
+"""How the name of a piece begins that may go on from another."""
 
 
 # --- which API ------------------------------------------------------------------------------------
@@ -304,13 +304,16 @@ def _records(told: _Told) -> Iterator[Record]:
     for _ in range(told.broken):
         yield Ignored("event of a stream that is no JSON")
     opening = f"opening {_hash(' '.join(told.request.split()))[:24]}"
+    aliases: tuple[str, ...] = ()
     if told.conversation is not None:
         conversation = f"conversation {told.conversation}"
     elif told.by_opening:
         conversation = opening
     else:
-        conversation = _CHAINED
-    yield Fragment(conversation, _events(told, opening))
+        conversation = f"{_CHAINED}{told.response_id}"
+        names = [told.response_id, told.previous, opening if told.request else None]
+        aliases = tuple(name for name in names if name)
+    yield Fragment(conversation, _events(told, opening), aliases)
 
 
 def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
@@ -702,7 +705,7 @@ def _trajectories(
     for reply in sorted(replies, key=_order):
         if reply["first"] is not None or reply["previous"] is not None:
             continue
-        if conversation != _CHAINED and leaves:
+        if leaves and not conversation.startswith(_CHAINED):
             continue
         if reply["opening"] not in spoken:
             spoken.add(reply["opening"])
@@ -741,7 +744,7 @@ def _trajectory(
         )
     named = head["conversation"] if head else None
     opening = head["opening"] if head else conversation
-    ident = conversation if conversation != _CHAINED else opening
+    ident = whole = opening if conversation.startswith(_CHAINED) else conversation
     fork = next((n for n in reversed(path) if n.parent is None or len(n.parent.children) > 1), None)
     if fork is not None:
         # The result is no part of it, so that a conversation keeps its name while it goes on.
@@ -756,5 +759,5 @@ def _trajectory(
         started_at=moment_of(min(times, default=None)),
         orphans=[event["result"] for event in lost if isinstance(event["result"], str)],
         duplicates=max((node.copies for node in path), default=0),
-        conversation=named or (opening if conversation == _CHAINED else conversation),
+        conversation=named or whole,
     )

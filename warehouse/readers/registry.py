@@ -220,6 +220,7 @@ SHAPES: tuple[Shape, ...] = (
         losses=("result", "status", "call_id", "conversation", "parent", *_NO_CLOCK),
     ),
     Shape("taskbench", taskbench.is_catalogue, taskbench.read_catalogue),
+    Shape("taskbench", taskbench.is_request, taskbench.read_request),
     Shape(
         "nestful",
         nestful.is_trajectory,
