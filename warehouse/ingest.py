@@ -758,13 +758,13 @@ def _store_tools(
     rows = []
     for tool in tools:
         row = tool_row(source, tool, delivery)
-        name, contract = row[1], row[2]
+        name, contract, status = row[1], row[2], row[7]
         old = current.get(name)
-        if old and (old[1:] == (contract, "active") or (old[0] == delivery and old[1] > contract)):
+        if old and (old[1:] == (contract, status) or (old[0] == delivery and old[1] > contract)):
             counts["duplicate"] += 1
             continue
         counts["updated" if old else "new"] += 1
-        current[name] = (delivery, contract, "active")
+        current[name] = (delivery, contract, status)
         rows.append(row)
     append_tools(con, rows)
 
@@ -777,14 +777,15 @@ def append_tools(con: duckdb.DuckDBPyConnection, rows: list[list[Any]]) -> None:
         con.unregister("staged")
 
 
-def tool_row(namespace: str, tool: ToolRecord, delivery: int, status: str = "active") -> list[Any]:
+def tool_row(namespace: str, tool: ToolRecord, delivery: int) -> list[Any]:
     """A row of tool_version."""
     name = storable(tool.name)
     description = storable(redact_text(tool.description))
     parameters = storable(json.dumps(list(tool.parameters), ensure_ascii=False))
     inputs, outputs = json.dumps(list(tool.input_types)), json.dumps(list(tool.output_types))
     contract = digest(description, parameters, inputs, outputs)[:32]
-    return [namespace, name, contract, description, parameters, inputs, outputs, status, delivery]
+    contents = (description, parameters, inputs, outputs)
+    return [namespace, name, contract, *contents, tool.status, delivery]
 
 
 def _store_edges(con: duckdb.DuckDBPyConnection, edges: list[DeclaredEdge], source: str) -> None:

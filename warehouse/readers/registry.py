@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.readers import nestful, normalised, openai_chat, taskbench
+from warehouse.readers import mcp_tools, nestful, normalised, openai_chat, openapi, taskbench
 from warehouse.readers.stream import Item
 from warehouse.records import Record
 
@@ -40,6 +40,8 @@ class Shape:
 _NO_CLOCK = ("started_at", "ended_at")
 
 SHAPES: tuple[Shape, ...] = (
+    Shape("openapi", openapi.is_document, openapi.read_document),
+    Shape("mcp_tools", mcp_tools.is_tool_list, mcp_tools.read_tool_list),
     Shape(
         "normalised",
         normalised.is_trajectory,
