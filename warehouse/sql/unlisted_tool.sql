@@ -2,11 +2,7 @@
 -- grain: (namespace, name). nearest: up to three listed names by Jaro-Winkler similarity.
 with
 catalogued as (
-    select namespace, name
-    from tool_version
-    qualify row_number() over (
-        partition by namespace, name order by delivery desc, contract_hash desc
-    ) = 1 and status <> 'removed'
+    select namespace, name from current_tool where status <> 'removed'
 ),
 called as (
     select
