@@ -15,12 +15,16 @@ log = logging.getLogger("toolatlas")
 
 @flow(name="sync_catalogue", flow_run_name=dated("sync_catalogue"), on_running=[note_process])
 def sync_catalogue(path: str | None = None, source: str | None = None) -> dict[str, Any]:
-    """Sync the catalogue given, or those of the setting ``catalogue_paths``; changes by path."""
+    """Sync the catalogue given, or those of the setting ``catalogue_paths``; changes by path.
+
+    A path is any source that ``toolatlas catalogue sync`` takes. A change of wording alone is no
+    event.
+    """
     settings = run_settings()
     paths = [path] if path else list(settings.catalogue_paths)
     if not paths:
         log.info("no catalogue to follow: the setting catalogue_paths is empty")
     changes = {path: steps.sync_catalogue(settings, path, source) for path in paths}
-    if any(part for change in changes.values() for part in change.values()):
+    if any(change["alarm"] for change in changes.values()):
         announce("catalogue.changed", paths=paths)
     return changes

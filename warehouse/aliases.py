@@ -11,7 +11,7 @@ import duckdb
 
 from warehouse.connection import query, transaction, utc_now
 from warehouse.errors import UnknownTool, WrongRename
-from warehouse.ingest import storable
+from warehouse.redact import storable
 
 Key = tuple[str, str]
 """(namespace, name) of a tool."""
@@ -23,6 +23,17 @@ def renames(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
         "select namespace || '/' || name, target_namespace || '/' || target_name from tool_rename"
     ).fetchall()
     return dict(rows)
+
+
+def withdrawn(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Keys of the tools that no planner may offer now: removed, or deprecated."""
+    rows = con.execute(
+        "select namespace || '/' || name from current_tool where status <> 'active' union "
+        "select coalesce(r.target_namespace, m.namespace) || '/' "
+        "|| coalesce(r.target_name, m.name) from tool_mark m "
+        "left join tool_rename r using (namespace, name)"
+    ).fetchall()
+    return frozenset(row[0] for row in rows)
 
 
 def find_tool(con: duckdb.DuckDBPyConnection, text: str) -> Key:

@@ -94,7 +94,10 @@ def _operations(document: dict[str, Any], notes: dict[str, None]) -> list[_Opera
         if (path, method) not in names:
             names[path, method] = _free(_made_up(path, method), path, method, taken)
             taken.add(names[path, method])
-    return [_Operation(names[path, method], path, method, *rest) for path, method, *rest in found]
+    return [
+        _Operation(names[path, method], path, method, value, shared)
+        for path, method, value, shared in found
+    ]
 
 
 def _made_up(path: str, method: str) -> str:
