@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tasks.addresses import shown
 from tasks.errors import SourceFailed, WrongUsage
 from tasks.settings import Settings
 from tasks.tool_servers import default_namespace, is_remote, list_source
@@ -23,6 +24,7 @@ from warehouse.catalogue import (
 from warehouse.connection import open_warehouse, utc_now
 from warehouse.contracts import contract_of
 from warehouse.ingest import find_files, tool_row
+from warehouse.redact import redact_text
 
 log = logging.getLogger("toolatlas")
 
@@ -59,7 +61,7 @@ def sync(
             con,
             listing,
             namespace,
-            source=path.partition("?")[0],
+            source=redact_text(shown(path) if path.startswith("http") else path),
             force=force,
             max_removed=settings.max_removed_share,
         )
@@ -114,18 +116,15 @@ def diff(settings: Settings, old: str | None = None, new: str | None = None) -> 
 
     Each is a namespace, ``NAMESPACE@WHEN``, WHEN (``latest``, ``previous``, a delivery's number, a
     UTC time; of all namespaces), or a source as ``sync`` takes it. A namespace alone is compared
-    with what it was before its last change; without any, so is the only namespace there is.
+    with what it was before its last change; without any, so is the whole catalogue.
     """
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         changes = deliveries(con)
         known = sorted({change["namespace"] for change in changes})
         if old is None:
-            if len(known) != 1:
-                raise WrongUsage(
-                    "expected two states to compare, such as NAMESPACE@previous NAMESPACE, got "
-                    f"none; namespaces: {', '.join(known) or 'none yet'}."
-                )
-            old = known[0]
+            if not known:
+                raise WrongUsage("expected a catalogue to compare, there is none yet.")
+            old, new = (known[0], None) if len(known) == 1 else ("previous", "latest")
         if new is None:
             namespace = old.partition("@")[0]
             if namespace not in known:
