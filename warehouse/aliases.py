@@ -184,25 +184,18 @@ def deprecate(con: duckdb.DuckDBPyConnection, text: str, *, undo: bool = False) 
         UnknownTool: There is no such tool, or several.
         WrongRename: Its own source calls it deprecated, so that nothing here can undo it.
     """
-    tool = find_tool(con, text)
-    tool = next(
-        iter(
-            con.execute(
-                "select target_namespace, target_name from tool_rename "
-                "where namespace = ? and name = ?",
-                list(tool),
-            ).fetchall()
-        ),
-        tool,
-    )
-    marked = bool(
-        con.execute(
-            "select 1 from tool_mark where namespace = ? and name = ?", list(tool)
-        ).fetchall()
-    )
+    tool = _present(con, find_tool(con, text))
+    former = con.execute(
+        "select namespace, name from tool_rename where target_namespace = ? and target_name = ?",
+        list(tool),
+    ).fetchall()
+    names: list[Key] = [tool, *former]
+    marks = set(con.execute("select namespace, name from tool_mark").fetchall())
+    marked = [name for name in names if name in marks]
     with transaction(con):
         if undo:
-            con.execute("delete from tool_mark where namespace = ? and name = ?", list(tool))
+            for name in marked:
+                con.execute("delete from tool_mark where namespace = ? and name = ?", list(name))
         elif not marked:
             con.execute("insert into tool_mark values (?, ?, ?)", [*tool, utc_now()])
     status = status_of(con, tool)
@@ -211,7 +204,16 @@ def deprecate(con: duckdb.DuckDBPyConnection, text: str, *, undo: bool = False) 
             f"expected a tool that was deprecated here, but the source of {_key(tool)} itself "
             "calls it deprecated: nothing was changed."
         )
-    return {"tool": _key(tool), "status": status, "changed": marked == undo}
+    return {"tool": _key(tool), "status": status, "changed": bool(marked) == undo}
+
+
+def _present(con: duckdb.DuckDBPyConnection, tool: Key) -> Key:
+    """The tool that a former name stands for."""
+    found = con.execute(
+        "select target_namespace, target_name from tool_rename where namespace = ? and name = ?",
+        list(tool),
+    ).fetchall()
+    return (found[0][0], found[0][1]) if found else tool
 
 
 def status_of(con: duckdb.DuckDBPyConnection, tool: Key) -> str:
