@@ -151,7 +151,13 @@ def load_planner(
         model.load_state_dict(weights)
         _check_encoder(folder, embed, texts, tool_x)
         graph = _with_new_keys(graph, renamed or {})
-        return GToolPlanner(model, graph, tool_x, embed, head["dataflow_namespaces"], allowed)
+        namespaces = set(head["dataflow_namespaces"])
+        namespaces |= {
+            new.split("/", 1)[0]
+            for old, new in zip(keys, graph.keys, strict=True)
+            if old.split("/", 1)[0] in namespaces
+        }
+        return GToolPlanner(model, graph, tool_x, embed, namespaces, allowed)
     except (KeyError, TypeError, ValueError, RuntimeError, GraphMismatch) as error:
         raise CheckpointMismatch(
             f"expected configuration, weights and graph of {folder} to fit each other, got: {error}"

@@ -93,16 +93,16 @@ def rename(
     shown, wanted = _key(source), _key(target)
     if source == target:
         raise WrongRename(f"expected two names, got {shown} twice: nothing was changed.")
-    aliases = {
-        (row[0], row[1]): (row[2], row[3])
-        for row in con.execute(
-            "select namespace, name, target_namespace, target_name from tool_alias"
-        ).fetchall()
-    }
-    if aliases.get(target) == source:
-        with transaction(con):
-            con.execute("delete from tool_alias where namespace = ? and name = ?", list(target))
+    rows = con.execute(
+        "select namespace, name, target_namespace, target_name, kind from tool_alias"
+    ).fetchall()
+    kinds: dict[Key, str] = {(row[0], row[1]): row[4] for row in rows}
+    aliases: dict[Key, Key] = {(row[0], row[1]): (row[2], row[3]) for row in rows}
+    if aliases.get(target) == source and kinds[target] != "undone":
+        _undo(con, source, target)
         return {"old": shown, "new": wanted, "undone": True, "merged": False, **_along(con, target)}
+    if aliases.get(target) == source:
+        del aliases[target]
     if source in aliases:
         now = _key(aliases[source])
         raise WrongRename(
@@ -126,10 +126,33 @@ def rename(
     along = _along(con, source)
     with transaction(con):
         con.execute(
-            "insert into tool_alias values (?, ?, ?, ?, ?, ?)",
-            [*source, *target, is_merge, utc_now()],
+            "delete from tool_alias where namespace = ? and name = ? and kind = 'undone'",
+            list(target),
         )
+        kind = "merge" if is_merge else "rename"
+        con.execute(_INSERT, [*source, *target, kind, utc_now()])
     return {"old": shown, "new": wanted, "undone": False, "merged": is_merge, **along}
+
+
+_INSERT = "insert into tool_alias values (?, ?, ?, ?, ?, ?)"
+
+
+def _undo(con: duckdb.DuckDBPyConnection, new: Key, old: Key) -> None:
+    """Take the rename of ``old`` to ``new`` back.
+
+    Graphs, suites and models that were made in between know the tool as ``new``; where that is
+    nobody else's name it goes on standing for the tool.
+    """
+    with transaction(con):
+        con.execute("delete from tool_alias where namespace = ? and name = ?", list(old))
+        others = con.execute(
+            "select 1 from tool_version where namespace = ? and name = ? union all "
+            "select 1 from call where namespace = ? and name = ? union all "
+            "select 1 from tool_alias where target_namespace = ? and target_name = ?",
+            [*new, *new, *new],
+        ).fetchall()
+        if not others:
+            con.execute(_INSERT, [*new, *old, "undone", utc_now()])
 
 
 def _target(con: duckdb.DuckDBPyConnection, text: str, source: Key) -> Key:

@@ -434,7 +434,7 @@ def list_names(
         by_namespace.setdefault(tool["namespace"], []).append(tool["name"])
     renamed = con.execute(
         "select namespace || '/' || name, target_namespace || '/' || target_name, renamed_at "
-        "from tool_alias order by 1"
+        "from tool_alias where kind <> 'undone' order by 1"
     ).fetchall()
     return {
         "ambiguous": [

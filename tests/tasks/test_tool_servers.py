@@ -146,7 +146,7 @@ def test_a_source_that_is_not_there_ends_in_one_sentence(source, message):
 def test_a_server_that_says_nothing_is_not_waited_for_long():
     source = f"mcp:{sys.executable} -c 'import time; time.sleep(60)'"
     started = time.monotonic()
-    with pytest.raises(SourceFailed, match="no list within 0.5 s"):
+    with pytest.raises(SourceFailed, match=r"no list within 0\.5 s"):
         list_source(source, timeout_s=0.5)
     assert time.monotonic() - started < 10
 
@@ -260,7 +260,9 @@ class Trip:
     days: int
 
 
-def plan_trip(city: str, days: int = 3, *, mode: Literal["car", "bike"], tags: list[str] | None = None) -> Trip:
+def plan_trip(
+    city: str, days: int = 3, *, mode: Literal["car", "bike"], tags: list[str] | None = None
+) -> Trip:
     """Plan a trip.
 
     Goes far.

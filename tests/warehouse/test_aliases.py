@@ -129,6 +129,18 @@ def test_a_rename_carries_evidence_along_and_can_be_taken_back(con, tmp_path):
     assert calls(con) == {"s/find": 1, "s/read": 2, "s/search": 1}
 
 
+def test_a_name_that_a_rename_left_behind_goes_on_standing_for_the_tool(con, tmp_path):
+    deliver(con, tmp_path, "s", run("1", "old"))
+    rename(con, "old", "new")
+    rename(con, "new", "old")
+    assert calls(con) == {"s/old": 1}
+    assert renames(con) == {"s/new": "s/old"}
+    assert not list_names(con, list_tools(con))["renamed"]
+    rename(con, "old", "new")
+    assert renames(con) == {"s/old": "s/new"}
+    assert calls(con) == {"s/new": 1}
+
+
 def test_client_prefixes_and_old_names_work_together(con, tmp_path):
     sync(con, tmp_path, "hub", tool("search"))
     deliver(con, tmp_path, "agent", run("1", "mcp__hub__find", "hub__search"))

@@ -15,7 +15,8 @@ create table tool_alias (
     name                varchar not null,   -- the old name
     target_namespace    varchar not null,
     target_name         varchar not null,
-    is_merge            boolean not null,   -- both were tools of the catalogue
+    kind                varchar not null,   -- rename | merge: both were tools of the catalogue
+                                            -- | undone: a name that a rename left in models
     renamed_at          timestamp not null
 );
 
