@@ -40,8 +40,6 @@ class Shape:
 _NO_CLOCK = ("started_at", "ended_at")
 
 SHAPES: tuple[Shape, ...] = (
-    Shape("openapi", openapi.is_document, openapi.read_document),
-    Shape("mcp_tools", mcp_tools.is_tool_list, mcp_tools.read_tool_list),
     Shape(
         "normalised",
         normalised.is_trajectory,
@@ -74,6 +72,8 @@ SHAPES: tuple[Shape, ...] = (
         losses=("links", "parent", *_NO_CLOCK),
         gathered=True,
     ),
+    Shape("openapi", openapi.is_document, openapi.read_document),
+    Shape("mcp_tools", mcp_tools.is_tool_list, mcp_tools.read_tool_list),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
     Shape("normalised", normalised.is_edge, normalised.read_edge),
