@@ -301,6 +301,8 @@ def test_retired_functions_of_bfcl_are_unlisted_with_their_nearest_names(con, da
     assert unlisted
     assert not {t["name"] for t in unlisted} & listed
     assert all(set(t["nearest"]) <= listed and t["nearest"] for t in unlisted)
+    nearest = {t["name"]: t["nearest"] for t in unlisted}
+    assert nearest["view_messages_received"][0] == "MessageAPI.view_messages_sent"
     con.execute(query("node"))
     assert not con.execute(
         "select count(*) from node where list_contains(?, name)", [[t["name"] for t in unlisted]]

@@ -4,6 +4,7 @@ A list may stand alone, in a ``tools`` field, or in the JSON-RPC response that c
 told by where it keeps its input schema.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,7 @@ _PROBED = 3
 def is_tool_list(value: Any) -> bool:
     """A tools/list result, the JSON-RPC response around one, or a single tool with a schema."""
     if isinstance(value, list):
-        return bool(value) and all(_is_tool(tool) for tool in value[:_PROBED])
+        return any(_is_tool(tool) for tool in value[:_PROBED])
     if not isinstance(value, dict):
         return False
     if _is_tool(value):
@@ -43,7 +44,8 @@ def is_tool_list(value: Any) -> bool:
     for key in ("tools", "functionDeclarations"):
         tools = result.get(key)
         if isinstance(tools, list):
-            return all(_is_tool(tool) or _is_tool_list_part(tool) for tool in tools[:_PROBED])
+            head = tools[:_PROBED]
+            return not head or any(_is_tool(tool) or _is_tool_list_part(tool) for tool in head)
     return False
 
 
@@ -83,10 +85,13 @@ def read_tool_list(item: Item) -> Iterator[Record]:
     for tool in tools:
         for one in tool["functionDeclarations"] if _is_tool_list_part(tool) else [tool]:
             record = tool_record(one, server)
-            if record is None:
-                yield Rejected(item.place, "expected a tool with a name and a schema", str(one))
-            else:
+            if record is not None:
                 yield record
+            elif isinstance(one, dict) and isinstance(one.get("type"), str):
+                yield Ignored(f"a tool that its provider runs: {one['type']}")
+            else:
+                raw = json.dumps(one, ensure_ascii=False)
+                yield Rejected(item.place, "expected a tool with a name and a schema", raw)
     if isinstance(result, dict) and result.get("nextCursor"):
         yield Ignored(MORE_PAGES)
 

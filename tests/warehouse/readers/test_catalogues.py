@@ -346,6 +346,16 @@ def test_a_page_says_that_more_follow_and_a_list_names_its_server():
     assert tools_of(records)["a"].namespace == "hub"
 
 
+def test_an_odd_tool_in_a_list_loses_no_other():
+    odd = [{"type": "web_search"}, {"title": "nameless"}, {"name": "b"}]
+    records = read({"tools": [{"name": "a", "inputSchema": SCHEMA}, *odd]})
+    assert list(tools_of(records)) == ["a", "b"]
+    assert notes_of(records) == ["a tool that its provider runs: web_search"]
+    assert [r.raw for r in records if isinstance(r, Rejected)] == ['{"title": "nameless"}']
+    assert len(read([odd[0], {"type": "function", "name": "c", "parameters": SCHEMA}])) == 2
+    assert read({"tools": []}) == []
+
+
 def test_output_schemas_are_types():
     def outputs(schema):
         (tool,) = read({"name": "a", "inputSchema": {}, "outputSchema": schema})
