@@ -173,6 +173,19 @@ class FileReport:
             )
 
 
+def check_source(source: str) -> None:
+    """A name that can be the namespace of tools.
+
+    Raises:
+        UnreadableInput: It is empty or holds a slash.
+    """
+    if "/" in source or not source.strip():
+        raise UnreadableInput(
+            f"expected a source name without a slash, got {source!r}: the slash parts a tool's "
+            "namespace from its name."
+        )
+
+
 def totals_of(reports: Iterable[FileReport]) -> dict[str, dict[str, int]]:
     """The sum over files, in the shape of ``ingest --json``."""
     total: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}

@@ -17,8 +17,7 @@ from pathlib import Path
 import duckdb
 
 from warehouse.connection import transaction, utc_now
-from warehouse.delivery import FileReport
-from warehouse.errors import UnreadableInput
+from warehouse.delivery import FileReport, check_source
 from warehouse.linking import Key
 from warehouse.readers.carriers import iter_items
 from warehouse.readers.reading import gather
@@ -117,11 +116,7 @@ def ingest_file(
     """
     source = storable(source)
     report = FileReport(path=storable(name or str(path)), source=source)
-    if "/" in source or not source.strip():
-        raise UnreadableInput(
-            f"expected a source name without a slash, got {source!r}: the slash parts a tool's "
-            "namespace from its name."
-        )
+    check_source(source)
     sha = sha256_of(path)
     known = con.execute(
         "select counts from ingest_file where file_sha256 = ? and source = ? "

@@ -10,7 +10,8 @@ class ToolRecord:
     """A tool's contract as a catalogue states it.
 
     ``parameters`` is a list of objects with name, type, description, required. ``namespace`` is
-    None for a tool of the source itself, or the server that the record names.
+    None for a tool of the source itself, or the server that the record names. ``status`` is active,
+    or deprecated where the source says so.
     """
 
     name: str
@@ -19,6 +20,7 @@ class ToolRecord:
     input_types: tuple[str, ...] = ()
     output_types: tuple[str, ...] = ()
     namespace: str | None = None
+    status: str = "active"
 
 
 @dataclass(slots=True)

@@ -3,8 +3,11 @@
 Everything here runs inside the caller's transaction.
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 import duckdb
@@ -463,50 +466,84 @@ def replace_assembled(
 def store_tools(
     con: duckdb.DuckDBPyConnection, tools: list[ToolRecord], source: str, delivery: int
 ) -> Counter[str]:
-    """Contracts that are new or changed; counts by outcome."""
+    """Contracts that are new or changed; counts by outcome.
+
+    Within one delivery the fullest contract of a name counts, and of equally full ones the one with
+    the greatest hash, so that the order of records does not matter. A mere mention (a name with a
+    description, as spans carry it) never overrules a contract with parameters.
+    """
     counts: Counter[str] = Counter()
     if not tools:
         return counts
-    # The current contract of each name; within one delivery the greatest hash counts, so that the
-    # order of its records does not matter.
-    namespaces = {tool.namespace or source for tool in tools}
+    namespaces = {_namespace(tool, source) for tool in tools}
     current = {
-        (namespace, name): (delivered, contract, status)
-        for namespace, name, delivered, contract, status in con.execute(
-            "select namespace, name, delivery, contract_hash, status from tool_version "
-            "where list_contains(?, namespace) qualify row_number() over "
-            "(partition by namespace, name order by delivery desc, contract_hash desc) = 1",
+        (namespace, name): (delivered, (parameters != "[]", contract), status)
+        for namespace, name, delivered, contract, parameters, status in con.execute(
+            "select namespace, name, delivery, contract_hash, parameters, status "
+            "from tool_version where list_contains(?, namespace) qualify row_number() over "
+            "(partition by namespace, name order by delivery desc, parameters <> '[]' desc, "
+            "contract_hash desc) = 1",
             [sorted(namespaces)],
         ).fetchall()
     }
     rows = []
     for tool in tools:
-        row = tool_row(storable(tool.namespace or source), tool, delivery)
-        key, contract = (row[0], row[1]), row[2]
+        row = tool_row(_namespace(tool, source), tool, delivery)
+        key, contract, status = (row[0], row[1]), (row[4] != "[]", row[2]), row[7]
         old = current.get(key)
-        if old and (old[1:] == (contract, "active") or (old[0] == delivery and old[1] > contract)):
-            counts["duplicate"] += 1
-            continue
+        if old:
+            is_same = old[1:] == (contract, status)
+            is_mention = old[1][0] and not contract[0]
+            if is_same or is_mention or (old[0] == delivery and old[1] > contract):
+                counts["duplicate"] += 1
+                continue
         counts["updated" if old else "new"] += 1
-        current[key] = (delivery, contract, "active")
+        current[key] = (delivery, contract, status)
         rows.append(row)
-    append_tools(con, rows)
+    append_tools(con, rows, source)
     return counts
 
 
-def append_tools(con: duckdb.DuckDBPyConnection, rows: list[list[Any]]) -> None:
-    """Add rows of ``tool_row`` to tool_version."""
-    _insert(con, "insert into tool_version by name select * from staged", rows, _TOOL)
+def _namespace(tool: ToolRecord, source: str) -> str:
+    """Of the server that the record names, else of the source; a slash parts it from the name."""
+    return storable(tool.namespace or source).replace("/", "-")
 
 
-def tool_row(namespace: str, tool: ToolRecord, delivery: int, status: str = "active") -> list[Any]:
+def append_tools(
+    con: duckdb.DuckDBPyConnection, rows: list[list[Any]], source: str | None = None
+) -> None:
+    """Add rows of ``tool_row`` to tool_version, and when and from where they came."""
+    if rows:
+        con.register("staged", _frame(rows, _TOOL))
+        con.execute("insert into tool_version by name select * from staged")
+        con.execute(
+            "insert into catalogue_delivery select distinct namespace, delivery, ?, ? "
+            "from staged s where not exists (select 1 from catalogue_delivery d "
+            "where d.namespace = s.namespace and d.delivery = s.delivery)",
+            [utc_now(), source],
+        )
+        con.unregister("staged")
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _texts(texts: Sequence[str]) -> str:
+    """What ``json.dumps`` makes of a list of texts."""
+    return f"[{', '.join(map(encode_basestring_ascii, texts))}]"
+
+
+def tool_row(namespace: str, tool: ToolRecord, delivery: int) -> list[Any]:
     """A row of tool_version."""
     name = storable(tool.name)
     description = storable(redact_text(tool.description))
-    parameters = encoded(list(tool.parameters))
-    inputs, outputs = encoded(list(tool.input_types)), encoded(list(tool.output_types))
-    contract = digest(description, parameters, inputs, outputs)[:32]
-    return [namespace, name, contract, description, parameters, inputs, outputs, status, delivery]
+    parameters = storable(_JSON(list(tool.parameters)))
+    inputs, outputs = _texts(tool.input_types), _texts(tool.output_types)
+    # What ``identity.digest`` gives for the four texts, at a fraction of the time.
+    told = ",".join(map(encode_basestring, (description, parameters, inputs, outputs)))
+    contract = hashlib.sha256(f"[{told}]".encode()).hexdigest()[:32]
+    contents = (description, parameters, inputs, outputs)
+    return [namespace, name, contract, *contents, tool.status, delivery]
 
 
 def store_edges(con: duckdb.DuckDBPyConnection, edges: list[DeclaredEdge], source: str) -> None:
