@@ -244,8 +244,22 @@ READER_VERSION = 2
 """Grows when a reader yields something else for the same bytes; known files are then read again."""
 
 
+_ONLY_MESSAGES = frozenset({"messages", "id", "conversation_id", "thread_id", "session_id"})
+"""A record with no other keys holds messages and nothing else: most kinds need not be asked."""
+
+_OF_MESSAGES: tuple[Shape, ...] = tuple(
+    shape
+    for shape in SHAPES
+    if shape.matches in (openai_finetune.is_example, openai_chat.is_conversation)
+)
+
+
 def shape_of(value: Any, format: str = "auto") -> Shape | None:
     """The first shape whose test the value passes, among those of one format unless it is auto."""
+    if type(value) is dict and value.keys() <= _ONLY_MESSAGES and format == "auto":
+        for shape in _OF_MESSAGES:
+            if shape.matches(value):
+                return shape
     for shape in SHAPES:
         if format in ("auto", shape.format) and shape.matches(value):
             return shape
