@@ -73,6 +73,8 @@ COMMIT_CALLS = 120_000
 once instead of by way of its log."""
 COMMIT_CHARACTERS = 128 << 20
 """Characters of raw text of one transaction, roughly."""
+MEMORY = "400MB"
+"""What DuckDB may keep in memory meanwhile; by default it caches all that it writes."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
 
@@ -126,7 +128,7 @@ def ingest_file(
     if known:
         report.recall(json.loads(known[0][0]))
         return report
-    with open_bytes(path) as file, _without_collector():
+    with open_bytes(path) as file, _without_collector(), _bounded(con):
         # Of a packed file the unpacked size is not known.
         num_bytes = 0 if isinstance(file, gzip.GzipFile) else path.stat().st_size
         run = _Run(con, report, delivery, format, handling or Handling(), progress, num_bytes)
@@ -160,6 +162,17 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _bounded(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """DuckDB within ``MEMORY``."""
+    before = con.execute("select current_setting('memory_limit')").fetchall()[0][0]
+    con.execute(f"set memory_limit = '{MEMORY}'")
+    try:
+        yield
+    finally:
+        con.execute("set memory_limit = $limit", {"limit": before})
 
 
 def _probe(items: Iterator[Item], format: str) -> Iterator[Item]:
