@@ -441,11 +441,12 @@ def _without_copies(tools: list[Event], tree: _Tree) -> tuple[list[Event], dict[
         return tools, absorbed
     whole = {span["id"]: span for span in tools}
     for span in sorted(tools, key=lambda span: -tree.above[span["id"]].depth):
-        inner = copies.get(span["id"], [])
-        for copy in sorted(inner, key=lambda one: _rank(one, tree)):
+        inner = sorted(copies.get(span["id"], ()), key=lambda one: _rank(one, tree))
+        for copy in inner:
             copy = whole[copy["id"]]
             said = {k: v for k, v in copy.items() if k in ("call_id", "arguments", "result")}
-            if "result" not in span and "status" not in span:
+            if "status" not in span and copy["id"] == inner[-1]["id"]:
+                # Agents hand a failure of a server on as a result; after a retry the last counts.
                 said |= {k: v for k, v in copy.items() if k in ("status", "error")}
             whole[span["id"]] = {**said, **whole[span["id"]]}
     return [whole[span["id"]] for span in tools if span["id"] not in absorbed], absorbed
