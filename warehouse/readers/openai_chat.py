@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warehouse.readers import anthropic, openai_responses
-from warehouse.readers.normalised import as_text
-from warehouse.readers.pairing import Pairing, mark_cut, settle, text_of
+from warehouse.readers.pairing import Pairing, mark_cut, request_of, settle, text_of
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item
@@ -65,6 +64,8 @@ def is_message(value: Any) -> bool:
     role = value.get("role")
     if role is None:
         return openai_responses.is_item(value)
+    if role in ("tool", "function"):  # whose content may be any value
+        return "content" in value and ("tool_call_id" in value or "name" in value)
     return role in ROLES and (
         isinstance(value.get("content"), (str, list, type(None)))
         and not value.keys().isdisjoint(("content", "tool_calls", "function_call"))
@@ -165,24 +166,6 @@ def read_stream(item: Item) -> Iterator[Record]:
     for chunks in split_streams(item.value):
         completion = glued(chunks)
         yield from read_conversation(Item(item.place, item.text, completion))
-
-
-def request_of(messages: list[Any]) -> str:
-    """What the user asked first."""
-    for message in messages:
-        if isinstance(message, dict) and message.get("role") == "user":
-            return _text(message)
-    return ""
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    if type(content) is str:
-        return content
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(part for part in parts if isinstance(part, str) and part)
-    return as_text(content) or ""
 
 
 def tool_records(tools: Any) -> Iterator[ToolRecord]:
@@ -286,7 +269,7 @@ def _add_message(pairing: Pairing, message: Any, errors_by_text: bool) -> None:
         if call_id is None or role == "function":
             call = pairing.answer_by_name(message.get("name"))
         else:
-            call = pairing.answer(str(call_id))
+            call = pairing.answer(str(call_id), message.get("name"))
         result = text_of(message.get("content")) or ""
         failed = message.get("is_error") is True or message.get("status") == "error"
         failed = failed or (errors_by_text and result.startswith("Error"))

@@ -141,13 +141,15 @@ class Pairing:
         """Something else came between: the next message of the model is a turn of its own."""
         self.answered = True
 
-    def answer(self, call_id: str | None) -> Call | None:
+    def answer(self, call_id: str | None, name: str | None = None) -> Call | None:
         """The call that a result with this id belongs to, now taken as answered."""
         self.answered = True
         found = self.waiting.pop(call_id, None)
         if isinstance(found, list):
-            at = bisect_left(found, self._turn, key=lambda call: call.turn)
-            call = found.pop(at if at < len(found) else -1)
+            at = bisect_left(found, found[-1].turn, key=lambda call: call.turn)
+            if name is not None and found[at].name != name:
+                at = next((i for i in range(at, len(found)) if found[i].name == name), at)
+            call = found.pop(at)
             if found:
                 self.waiting[call_id] = found if len(found) > 1 else found[0]
             return call
@@ -188,6 +190,38 @@ class Pairing:
                 self.calls.append(call)
                 return call
         return None
+
+
+_TAGS = ("system-reminder", "environment_context", "user_instructions", "permissions")
+"""What clients put before or beside the words of the user, in messages of the user."""
+
+
+def request_of(messages: Iterable[Any]) -> str:
+    """What the user asked: the first user message with text that is the user's own."""
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                text = _own(content)
+            else:
+                parts = content if isinstance(content, list) else [content]
+                texts = (part.get("text") for part in parts if isinstance(part, dict))
+                own = (_own(text) for text in texts if isinstance(text, str))
+                text = "\n".join(text for text in own if text)
+            if text:
+                return text
+    return ""
+
+
+def _own(text: str) -> str:
+    """A text without what a client put before it."""
+    rest = text.lstrip()
+    while rest[:1] == "<":
+        tag = next((tag for tag in _TAGS if rest.startswith(f"<{tag}>")), None)
+        if tag is None:
+            break
+        rest = text = rest.partition(f"</{tag}>")[2].lstrip()
+    return text
 
 
 _RUN = re.compile(r"[A-Za-z0-9]{8,}")
