@@ -136,7 +136,7 @@ def read_items(item: Item) -> Iterator[Record]:
     value = item.value
     wrapper: dict[str, Any] = value if isinstance(value, dict) else {}
     keys = ("items", "messages", "input", "data")
-    items = next((wrapper[key] for key in keys if wrapper.get(key)), ())
+    items: Any = next((wrapper[key] for key in keys if wrapper.get(key)), ())
     if wrapper.get("object") == "list":
         items = _oldest_first(items)
     items = [*items_of(items), *items_of(wrapper.get("output"))] if wrapper else value

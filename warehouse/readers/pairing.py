@@ -16,6 +16,8 @@ from warehouse.records import Call
 
 _SENT = "no_result"
 _SETTLED = ("ok", "error")
+_LOOKED_AT = 64
+"""Calls of one turn with one id that a result is told apart among by its name."""
 
 
 _Print = tuple[str | None, str, Any, Any]
@@ -44,6 +46,8 @@ class Pairing:
     __slots__ = (
         "_begin",
         "_copies",
+        "_placed",
+        "_places",
         "_seen",
         "_turn",
         "answered",
@@ -63,6 +67,8 @@ class Pairing:
         self._seen: set[_Print] | None = None
         self._begin = 0
         self._copies: list[Call] = []
+        self._places: dict[str | None, int] = {}
+        self._placed = 0
 
     @property
     def orphans(self) -> list[str]:
@@ -81,10 +87,10 @@ class Pairing:
 
     def position_of(self, call_id: str) -> int | None:
         """Where the latest call with this id stands."""
-        for at in range(len(self.calls) - 1, -1, -1):
-            if self.calls[at].call_id == call_id:
-                return at
-        return None
+        for at in range(self._placed, len(self.calls)):
+            self._places[self.calls[at].call_id] = at
+        self._placed = len(self.calls)
+        return self._places.get(call_id)
 
     def add(self, sent: list[Call]) -> None:
         """The calls of one message of the model; their turn is set here."""
@@ -148,7 +154,8 @@ class Pairing:
         if isinstance(found, list):
             at = bisect_left(found, found[-1].turn, key=lambda call: call.turn)
             if name is not None and found[at].name != name:
-                at = next((i for i in range(at, len(found)) if found[i].name == name), at)
+                last = min(len(found), at + _LOOKED_AT)
+                at = next((i for i in range(at, last) if found[i].name == name), at)
             call = found.pop(at)
             if found:
                 self.waiting[call_id] = found if len(found) > 1 else found[0]
