@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warehouse.readers import anthropic, openai_responses
+from warehouse.readers.clock import moment_of
 from warehouse.readers.pairing import Pairing, mark_cut, request_of, settle, text_of
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
@@ -73,10 +74,16 @@ def is_message(value: Any) -> bool:
 
 
 def is_chunk(value: Any) -> bool:
-    """One chunk of a streamed completion."""
-    return isinstance(value, dict) and (
-        value.get("object") == "chat.completion.chunk" and isinstance(value.get("choices"), list)
+    """One chunk of a streamed completion; Azure begins with one that only tells of filters."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("choices"), list)
+        and (value.get("object") == "chat.completion.chunk" or _is_prelude(value))
     )
+
+
+def _is_prelude(value: dict[str, Any]) -> bool:
+    return not value["choices"] and not value.get("id") and "prompt_filter_results" in value
 
 
 def is_stream(value: Any) -> bool:
@@ -121,6 +128,7 @@ def read_conversation(item: Item) -> Iterator[Record]:
         request=request_of(messages),
         calls=pairing.calls,
         native_id=native_id,
+        started_at=moment_of(openai_responses.created_of(wrapper)) if choice else None,
         meta=meta,
         orphans=pairing.orphans,
         duplicates=pairing.duplicates,
@@ -156,7 +164,8 @@ def read_chunks(item: Item) -> Iterator[Record]:
     """Chunks of one file; those of one completion belong together."""
     by_id: dict[Any, list[Any]] = {}
     for chunk in item.value.values:
-        by_id.setdefault(chunk.get("id"), []).append(chunk)
+        if not _is_prelude(chunk):
+            by_id.setdefault(chunk.get("id"), []).append(chunk)
     for chunks in by_id.values():
         yield from read_stream(Item(item.place, item.text, chunks))
 

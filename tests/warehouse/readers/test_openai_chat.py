@@ -1,6 +1,7 @@
 """OpenAI chat messages and training lines: pairing, wrappers, streams, odd and broken parts."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -385,6 +386,24 @@ def test_snapshots_that_grow_are_no_deltas_53():
     assert streamed(*map(chunk, growing), chunk(finish="stop")) == [
         ("t1", "a", '{"x":12345}', "no_result")
     ]
+
+
+def test_a_stream_may_begin_with_a_chunk_about_filters(tmp_path):
+    prelude = {"id": "", "object": "", "choices": [], "prompt_filter_results": []}
+    delta = {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "a", "arguments": "{}"}}]}
+    whole = {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1_754_000_000,
+        "choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls"}],
+    }
+    path = tmp_path / "stream.txt"
+    path.write_text("".join(f"data: {json.dumps(chunk)}\n\n" for chunk in (prelude, whole)))
+    for records in (read(prelude, whole), read([prelude, whole]), read_file(path)):
+        ((name, record),) = records
+        assert (name, record.native_id) == ("openai", "x")
+        assert record.started_at == datetime(2025, 7, 31, 22, 13, 20)
+        assert [c.name for c in record.calls] == ["a"]
 
 
 def test_two_calls_at_one_index_are_told_apart_by_their_ids():
