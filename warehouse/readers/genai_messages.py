@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warehouse.readers.normalised import as_text
+from warehouse.readers.pairing import own_text
 from warehouse.readers.stream import parse
 
 
@@ -284,8 +285,8 @@ def request_of(messages: list[Message]) -> str:
     asked, answered = "", True
     for message in messages:
         if message.role == "user" and message.text:
-            if answered:
-                asked, answered = message.text, False
+            if answered and (text := own_text(message.text)):
+                asked, answered = text, False
         elif message.role == "assistant" and message.text and not message.asked:
             answered = True
     return asked

@@ -145,8 +145,10 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
     if listed:
         listed = _innermost(listed, tree)
     tools, absorbed = _without_copies([s for s in meant if s["kind"] == "tool"], tree)
-    if any("moved" in span for span in tools):
-        tools = [span for span in tools if "moved" not in span]
+    moved = [span for span in tools if "moved" in span]
+    if moved:
+        asked = _asked(moved, listed, tree) if listed else {}
+        tools = [span for span in tools if "moved" not in span or span["id"] in asked]
         if not tools and not listed and not any(s["kind"] in ("llm", "agent") for s in meant):
             return  # all of it is told with its session
     rows = _calls(tools, listed, answers, tree)
@@ -162,8 +164,8 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
         known = conversation.removeprefix("session ")
     if known is not None and (rootless or listed):
         for row in rows:
-            if rootless or row[5] is None:
-                _identify(row[4], known)
+            if rootless or row[5] is None or "moved" in row[5]:
+                _identify(row, known)
     provider = _earliest("provider", tree)
     began = min((at for at in tree.starts.values() if at), default=None)
     yield TrajectoryRecord(
@@ -832,10 +834,13 @@ def _nest(rows: list[_Row], order: list[int], absorbed: dict[str, str]) -> None:
             row[4].parent = positions.get(outer)
 
 
-def _identify(call: Call, conversation: str) -> None:
-    """Name a call that another trace of the session may tell of too."""
+def _identify(row: _Row, conversation: str) -> None:
+    """Name a call that another trace of the session, or its lost roots, may tell of too."""
+    call, span = row[4], row[5]
     if call.call_id is not None and len(call.call_id) >= _UNIQUE_ID:
         call.uid = f"{conversation} {call.call_id}"
+    elif span is not None:
+        call.uid = f"{conversation} {span['id']}"
 
 
 def _orphans(answers: list[Event], calls: list[Call]) -> list[str]:

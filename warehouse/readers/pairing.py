@@ -209,18 +209,18 @@ def request_of(messages: Iterable[Any]) -> str:
         if isinstance(message, dict) and message.get("role") == "user":
             content = message.get("content")
             if isinstance(content, str):
-                text = _own(content)
+                text = own_text(content)
             else:
                 parts = content if isinstance(content, list) else [content]
                 texts = (part.get("text") for part in parts if isinstance(part, dict))
-                own = (_own(text) for text in texts if isinstance(text, str))
+                own = (own_text(text) for text in texts if isinstance(text, str))
                 text = "\n".join(text for text in own if text)
             if text:
                 return text
     return ""
 
 
-def _own(text: str) -> str:
+def own_text(text: str) -> str:
     """A text without what a client put before it."""
     rest = text.lstrip()
     while rest[:1] == "<":

@@ -1115,6 +1115,28 @@ def test_calls_told_by_a_trace_and_by_lost_roots_carry_one_uid():
     assert all(call.uid for t in found for call in t.calls)
 
 
+@pytest.mark.parametrize("call_id", ["c1", None, "call_abcdefgh12345678"])
+def test_a_root_that_the_models_of_its_trace_asked_for_is_one_execution_1840(call_id):
+    conversation = {"gen_ai.conversation.id": "s"}
+    told = [
+        chat(1, None, asks=[(call_id or "c1", "search", '{"q": 1}')], user="go"),
+        tool(2, None, call_id=call_id, at=SECOND),
+        chat(3, None, saw=[(call_id or "c1", "r")], at=2 * SECOND),
+    ]
+    for one in told:
+        one["attributes"] += attributes(conversation)
+    of_trace, of_session = trajectories(batch(*told))
+    assert of_trace.request == "go"
+    (one,), (other,) = of_trace.calls, of_session.calls
+    assert one.uid is not None
+    assert (one.uid, one.result, one.started_at) == (other.uid, other.result, other.started_at)
+
+
+def test_what_a_client_puts_before_the_words_of_the_user_is_no_request():
+    text = "<system-reminder>Monday</system-reminder>\ngo"
+    assert read(agent(), chat(2, user=text), tool(3)).request == "go"
+
+
 def test_a_circle_of_parents_ends():
     trajectory = read(tool(1, 2, tool="a"), tool(2, 1, tool="b"), tool(3, 3, tool="c"))
     assert sorted(names(trajectory)) == ["a", "b", "c"]
