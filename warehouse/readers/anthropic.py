@@ -136,9 +136,6 @@ def read_conversation(item: Item) -> Iterator[Record]:
     value = item.value
     wrapper: dict[str, Any] = value if isinstance(value, dict) else {}
     messages: list[Any] = value if not wrapper else wrapper.get("messages") or [wrapper]
-    response = wrapper.get("response")
-    if isinstance(response, dict) and isinstance(response.get("content"), list):
-        messages = [*messages, {**response, "role": "assistant"}]
     yield from tool_records(wrapper.get("tools"))
     pairing = pair_messages(messages)
     for what in pairing.ignored:

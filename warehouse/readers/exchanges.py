@@ -86,7 +86,9 @@ def _family(value: Any) -> str | None:
             return CHAT if isinstance(body.get("messages"), list) else None
         if answer.get("object") == "response" or openai_responses.is_response(answer):
             return RESPONSES
-        if answer.get("type") == "message" and isinstance(answer.get("content"), list):
+        if isinstance(answer.get("content"), list) and (
+            answer.get("type") == "message" or "stop_reason" in answer
+        ):
             return ANTHROPIC
     elif isinstance(answer, str):
         head = answer[:4096]

@@ -102,8 +102,6 @@ def read_conversation(item: Item) -> Iterator[Record]:
         messages = wrapper.get("messages") or wrapper.get("traj") or []
     tau = "traj" in wrapper
     choice = wrapper.get("choices")
-    if choice is None and isinstance(wrapper.get("response"), dict):
-        choice = wrapper["response"].get("choices")
     message = message_of(choice) if choice else None
     if message is not None:
         messages = [*messages, message]
