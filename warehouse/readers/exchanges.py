@@ -23,7 +23,7 @@ import msgspec
 
 from warehouse.readers import anthropic, openai_chat, openai_responses
 from warehouse.readers.clock import moment_of
-from warehouse.readers.pairing import Pairing, is_telling, mark_cut
+from warehouse.readers.pairing import Pairing, is_telling, mark_cut, request_of
 from warehouse.readers.sse import is_stream, parse_events
 from warehouse.readers.stream import Item, parse
 from warehouse.records import Call, Fragment, Ignored, Record, ToolRecord, TrajectoryRecord
@@ -86,7 +86,9 @@ def _family(value: Any) -> str | None:
             return CHAT if isinstance(body.get("messages"), list) else None
         if answer.get("object") == "response" or openai_responses.is_response(answer):
             return RESPONSES
-        if answer.get("type") == "message" and isinstance(answer.get("content"), list):
+        if isinstance(answer.get("content"), list) and (
+            answer.get("type") == "message" or "stop_reason" in answer
+        ):
             return ANTHROPIC
     elif isinstance(answer, str):
         head = answer[:4096]
@@ -186,7 +188,7 @@ def read_chat(item: Item) -> Iterator[Record]:
     ]
     yield from _records(
         _Told(
-            openai_chat.request_of(body.get("messages") or []),
+            request_of(body.get("messages") or []),
             pairing,
             history,
             tools,
@@ -208,7 +210,7 @@ def read_anthropic(item: Item) -> Iterator[Record]:
         anthropic.add_message(pairing, {**answer, "role": "assistant"})
     yield from _records(
         _Told(
-            anthropic.request_of(messages),
+            request_of(messages),
             pairing,
             history,
             list(anthropic.tool_records(body.get("tools"))),
@@ -241,7 +243,7 @@ def read_responses(item: Item) -> Iterator[Record]:
     stored = body.get("store") is not False and answer.get("store") is not False
     yield from _records(
         _Told(
-            openai_responses.request_of(given),
+            request_of(given),
             pairing,
             history,
             [
