@@ -133,12 +133,14 @@ def ingest_file(
         num_bytes = 0 if isinstance(file, gzip.GzipFile) else path.stat().st_size
         run = _Run(con, report, delivery, format, handling or Handling(), progress, num_bytes)
         at_byte, at_line = run.resume(sha)
-        items = _probe(iter_items(file, at_byte=at_byte, at_line=at_line), format)
-        first = next(items, None)
-        if not report.resumed and (first is None or shape_of(first.value, format) is None):
-            report.skipped = _why_not(first, format)
-            return report
-        run.read(chain([] if first is None else [first], items), sha)
+        items = iter_items(file, at_byte=at_byte, at_line=at_line)
+        if not report.resumed:
+            head, is_ours = _probe(items, format)
+            if not is_ours:
+                report.skipped = _why_not(head, format)
+                return report
+            items = chain(head, items)
+        run.read(items, sha)
         run.settle()
     with transaction(con):
         con.execute("delete from ingest_file where file_sha256 = ? and source = ?", [sha, source])
@@ -175,23 +177,22 @@ def _bounded(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
         con.execute("set memory_limit = $limit", {"limit": before})
 
 
-def _probe(items: Iterator[Item], format: str) -> Iterator[Item]:
-    """The items again, the first that a reader takes in front of those before it."""
+def _probe(items: Iterator[Item], format: str) -> tuple[list[Item], bool]:
+    """The items up to the first that a reader takes, and whether there is one."""
     head: list[Item] = []
     for item in items:
-        if item.error is None and shape_of(item.value, format) is not None:
-            yield item
-            break
         head.append(item)
+        if item.error is None and shape_of(item.value, format) is not None:
+            return head, True
         if len(head) >= PROBED:
             break
-    yield from head
-    yield from items
+    return head, False
 
 
-def _why_not(first: Item | None, format: str) -> str:
-    if first is None:
+def _why_not(head: list[Item], format: str) -> str:
+    if not head:
         return "the file is empty"
+    first = head[0]
     wanted = "a known format" if format == "auto" else f"the format {format}"
     if first.error:
         return f"expected {wanted}, got text that is {first.error} ({first.place})"
