@@ -60,11 +60,11 @@ def ingest(value: Mapping[str, Any]) -> None:
     read = [f for f in value["files"] if not f.get("skipped")]
     _table(
         "Read",
-        ("file", "source", "format", "trajectories", "new", "updated", "duplicate", "calls",
-         "statuses", "tools", "quarantined"),
+        ("file", "format", "trajectories", "new", "updated", "duplicate", "calls", "statuses",
+         "tools", "set aside"),
         [
             (
-                f["path"].rsplit("/", 1)[-1], f["source"], f["format"], f["trajectories"]["read"],
+                f["path"].rsplit("/", 1)[-1], f["format"], f["trajectories"]["read"],
                 f["trajectories"]["new"], f["trajectories"]["updated"],
                 f["trajectories"]["duplicate"], f["calls"]["read"],
                 ", ".join(f"{count} {status}" for status, count in f["statuses"].items()),
