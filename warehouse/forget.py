@@ -83,18 +83,27 @@ def forget_trajectory(
             linked = linked_conversations(con, [(format, conversation)], owner)
             members = [name for group in linked.values() for _, name in group]
             keys = [conversation_key(owner, format, name) for name in members]
-            where, values = (
-                "source = ? and format = ? and list_contains(?, conversation)",
-                [owner, format, members],
+            of_these = [owner, format, members]
+            events = _events(
+                con,
+                "select sum(num_events) from fragment where source = ? and format = ? "
+                "and list_contains(?, conversation)",
+                of_these,
             )
-            events = _delete_events(con, where, values)
-            _delete(con, "fragment_alias", where, values)
-            _delete(con, "pending", where, values)
+            for statement in (
+                "delete from fragment where source = ? and format = ? "
+                "and list_contains(?, conversation)",
+                "delete from fragment_alias where source = ? and format = ? "
+                "and list_contains(?, conversation)",
+                "delete from pending where source = ? and format = ? "
+                "and list_contains(?, conversation)",
+            ):
+                con.execute(statement, of_these)
         told = native_id or conversation
         quarantined = 0
         if told:
             quarantined = _delete(
-                con, "quarantine", "source = ? and contains(raw, ?)", [owner, told]
+                con, "delete from quarantine where source = ? and contains(raw, ?)", [owner, told]
             )
         con.executemany(
             "insert into forgotten values (?, ?, ?)", [[owner, key, utc_now()] for key in keys]
@@ -125,29 +134,29 @@ def forget_source(con: duckdb.DuckDBPyConnection, source: str) -> Forgotten:
                 "select trajectory_id from trajectory where source = ?", [source]
             ).fetchall()
         ]
-        events = _delete_events(con, "source = ?", [source])
-        quarantined = _delete(con, "quarantine", "source = ?", [source])
-        for table in (
-            "ingest_file", "ingest_progress", "declared_edge", "fragment_alias", "pending",
-            "forgotten",
-        ):  # fmt: skip
-            _delete(con, table, "source = ?", [source])
-        _delete(con, "tool_version", "namespace = ?", [source])
+        events = _events(con, "select sum(num_events) from fragment where source = ?", [source])
+        quarantined = _delete(con, "delete from quarantine where source = ?", [source])
+        for statement in (
+            "delete from fragment where source = ?",
+            "delete from fragment_alias where source = ?",
+            "delete from pending where source = ?",
+            "delete from ingest_file where source = ?",
+            "delete from ingest_progress where source = ?",
+            "delete from declared_edge where source = ?",
+            "delete from forgotten where source = ?",
+            "delete from tool_version where namespace = ?",
+        ):
+            con.execute(statement, [source])
         return _remove(con, ids, events, quarantined)
 
 
-def _delete(con: duckdb.DuckDBPyConnection, table: str, where: str, values: Sequence[Any]) -> int:
-    """Rows removed; ``table`` and ``where`` are ours, the values are data."""
-    rows = con.execute(f"delete from {table} where {where}", list(values)).fetchall()
-    return int(rows[0][0])
+def _delete(con: duckdb.DuckDBPyConnection, statement: str, values: Sequence[Any]) -> int:
+    """How many rows a statement removed."""
+    return int(con.execute(statement, list(values)).fetchall()[0][0])
 
 
-def _delete_events(con: duckdb.DuckDBPyConnection, where: str, values: Sequence[Any]) -> int:
-    (events,) = con.execute(
-        f"select coalesce(sum(num_events), 0)::bigint from fragment where {where}", list(values)
-    ).fetchall()[0]
-    _delete(con, "fragment", where, values)
-    return int(events)
+def _events(con: duckdb.DuckDBPyConnection, statement: str, values: Sequence[Any]) -> int:
+    return int(con.execute(statement, list(values)).fetchall()[0][0] or 0)
 
 
 def _remove(
@@ -170,7 +179,9 @@ def _remove(
             [digest(content, sorted(ids))[:32], name, version],
         )
     suite_rows = _delete(
-        con, "suite_row", "trajectory_id in (select trajectory_id from unwanted_id)", []
+        con,
+        "delete from suite_row where trajectory_id in (select trajectory_id from unwanted_id)",
+        [],
     )
     con.unregister("unwanted_id")
     delete_trajectories(con, ids)

@@ -170,7 +170,7 @@ def _without_collector() -> Iterator[None]:
 def _bounded(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """DuckDB within ``MEMORY``."""
     before = con.execute("select current_setting('memory_limit')").fetchall()[0][0]
-    con.execute(f"set memory_limit = '{MEMORY}'")
+    con.execute("set memory_limit = $limit", {"limit": MEMORY})
     try:
         yield
     finally:

@@ -213,10 +213,12 @@ def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence
     if not trajectory_ids:
         return
     con.register("unwanted", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
-    for table in ("link", "call", "trajectory"):
-        con.execute(
-            f"delete from {table} where trajectory_id in (select trajectory_id from unwanted)"
-        )
+    for statement in (
+        "delete from link where trajectory_id in (select trajectory_id from unwanted)",
+        "delete from call where trajectory_id in (select trajectory_id from unwanted)",
+        "delete from trajectory where trajectory_id in (select trajectory_id from unwanted)",
+    ):
+        con.execute(statement)
     con.unregister("unwanted")
 
 
