@@ -43,6 +43,7 @@ _NOT_ASKED = (
     "<system-reminder>",
     "<user-memory-input>",
     "<task-notification>",
+    "<ide_",
     "Caveat: The messages below were generated",
     "[Request interrupted",
 )
@@ -126,10 +127,14 @@ def _read_content(
         event["model"] = message.get("model")
     else:
         event["message"] = "result" if results else "prompt"
-        text = "\n".join(texts).strip()
-        asked = not (line.get("isMeta") or line.get("isCompactSummary"))
-        if text and asked and kind == "user":
-            event["command" if text.startswith(_NOT_ASKED) else "text"] = text
+        texts = [text.strip() for text in texts]
+        asked = [text for text in texts if text and not text.startswith(_NOT_ASKED)]
+        commands = [text for text in texts if text.startswith("<command-")]
+        if not (line.get("isMeta") or line.get("isCompactSummary")):
+            if asked:
+                event["text"] = "\n".join(asked)
+            elif commands:
+                event["command"] = "\n".join(commands)
     yield Fragment(session, events)
 
 

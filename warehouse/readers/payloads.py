@@ -413,6 +413,10 @@ def _read_block(block: dict[str, Any], asked: list[Asked], answers: list[Answer]
             call_id = _id(inner.get("id") or inner.get("toolUseId"))
             asked.append(Asked(inner["name"], arguments, call_id))
             return
+    if block.get("part_kind") == "tool-call" and isinstance(block.get("tool_name"), str):
+        call_id = _id(block.get("tool_call_id"))
+        asked.append(Asked(block["tool_name"], block.get("args", UNRECORDED), call_id))
+        return
     name = block.get("name")
     if isinstance(kind, str) and isinstance(name, str):
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
@@ -440,8 +444,8 @@ def _read_block(block: dict[str, Any], asked: list[Asked], answers: list[Answer]
 
 
 def _answer_block(block: dict[str, Any]) -> Answer | None:
-    """A result as Anthropic, OpenAI Responses and OpenTelemetry write it."""
-    kind = block.get("type")
+    """A result as Anthropic, OpenAI Responses, OpenTelemetry and Pydantic AI write it."""
+    kind = block.get("type", block.get("part_kind"))
     if not isinstance(kind, str):
         return None
     if kind.endswith("tool_result") and block.get("tool_use_id"):
@@ -455,6 +459,11 @@ def _answer_block(block: dict[str, Any]) -> Answer | None:
     if kind in ("function_call_output", "custom_tool_call_output") and block.get("call_id"):
         text = text_of(block.get("output"))
         return Answer(str(block["call_id"]), text, hidden_error(text))
+    if kind in ("tool-return", "retry-prompt") and block.get("tool_call_id"):
+        text = text_of(block.get("content"))
+        failed = kind == "retry-prompt" or block.get("outcome") in ("failed", "denied")
+        error = (text or "error") if failed else hidden_error(text)
+        return Answer(str(block["tool_call_id"]), text, error)
     if kind == "tool_call_response" and block.get("id"):
         response = decoded(block.get("response", block.get("result")))
         if isinstance(response, dict) and response.get("type") == "function_result":
@@ -492,8 +501,8 @@ def new_answers(messages: list[Any]) -> list[Answer]:
     found: list[Answer] = []
     for message in reversed(messages):
         fields = _message(message)
-        role = fields.get("role") or fields.get("type")
-        if role in ("assistant", "ai", "model", "AIMessageChunk", "function_call"):
+        role = fields.get("role") or fields.get("type") or fields.get("kind")
+        if role in ("assistant", "ai", "model", "AIMessageChunk", "function_call", "response"):
             break
         call_id = fields.get("tool_call_id")
         if call_id and role in ("tool", "ToolMessage"):
@@ -562,13 +571,16 @@ def user_text(messages: list[Any]) -> str:
             return message
         fields = _message(message)
         role = fields.get("role") or fields.get("type")
-        if role in ("user", "human"):
+        is_mixed = "role" not in fields and fields.get("kind") == "request"  # of Pydantic AI
+        if role in ("user", "human") or is_mixed:
             content = fields.get("content", fields.get("parts"))
             if isinstance(content, list):
                 parts = []
                 for part in content:
                     text = part if isinstance(part, str) else None
                     if isinstance(part, dict):
+                        if is_mixed and part.get("part_kind") != "user-prompt":
+                            continue
                         text = part.get("text", part.get("content"))
                     if isinstance(text, str) and text:
                         parts.append(text)

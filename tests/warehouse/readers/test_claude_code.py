@@ -92,6 +92,23 @@ def test_a_command_is_the_request_where_nothing_else_was_asked():
     assert record.request == "<command-name>/review</command-name>"
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        ["<system-reminder>\nuse x\n</system-reminder>", "fix it"],
+        ["<ide_opened_file>a.py</ide_opened_file>", "fix it", "<system-reminder>y"],
+    ],
+)
+def test_what_a_client_puts_beside_the_prompt_is_not_part_of_it(blocks):
+    content = [{"type": "text", "text": text} for text in blocks]
+    assert one([line("u", None, content), said("a", "u", use("t"), at=1)]).request == "fix it"
+
+
+def test_the_output_of_a_command_is_no_request():
+    shown = "<local-command-stdout>done</local-command-stdout>"
+    assert one([line("c", None, shown), said("a", "c", use("t"), at=1)]).request == ""
+
+
 def test_the_lines_of_one_answer_are_one_turn():
     lines = [
         line("u", None, "go"),

@@ -346,6 +346,125 @@ def test_a_trace_that_came_over_otlp_is_read_by_its_gen_ai_attributes():
     assert json.loads(call.arguments) == {"q": "x"}
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "attributes", "expected"),
+    [
+        (
+            "tool_Bash",
+            {"command": "ls"},
+            {"result": "x.py"},
+            {"tool_name": "Bash", "tool_id": "toolu_1"},
+            ("Bash", {"command": "ls"}, "x.py", "toolu_1"),
+        ),
+        (
+            "search",
+            {"tool_name": "search", "tool_args": {"q": "x"}},
+            {"result": "found"},
+            {},
+            ("search", {"q": "x"}, "found", None),
+        ),
+        (
+            "ToolManager.handle_call",
+            {"call": {"tool_name": "roll", "args": '{"n": 6}', "tool_call_id": "p1"}},
+            "4",
+            {},
+            ("roll", '{"n": 6}', "4", "p1"),
+        ),
+        (
+            "MCPServerStdio.call_tool",
+            {"name": "roll", "tool_args": {"n": 6}},
+            "4",
+            {},
+            ("roll", {"n": 6}, "4", None),
+        ),
+        ("Tool.find", {"q": "z"}, "r", {"name": "find"}, ("find", {"q": "z"}, "r", None)),
+        (
+            "FunctionTool.call",
+            {"kwargs": {"a": 1}},
+            "5",
+            {"name": "add"},
+            ("add", {"a": 1}, "5", None),
+        ),
+        (
+            "run_tool",
+            {"tool_name": "x", "args": {}},
+            {"result": 5},
+            {},
+            ("run_tool", {"tool_name": "x", "args": {}}, '{"result": 5}', None),
+        ),
+    ],
+)
+def test_the_tools_behind_the_methods_that_mlflows_integrations_trace(
+    name, inputs, outputs, attributes, expected
+):
+    told = span(2, parent=1, start=5, end=9, name=name, inputs=inputs, outputs=outputs)
+    told["attributes"] |= {key: json.dumps(value) for key, value in attributes.items()}
+    (call,) = one(trace(agent(), told)).calls
+    assert (call.name, call.arguments, call.result, call.call_id) == expected
+
+
+def test_a_tool_of_a_server_that_a_tool_manager_calls_counts_once():
+    call = {"tool_name": "roll", "args": '{"n": 6}', "tool_call_id": "p1", "part_kind": "tool-call"}
+    prompt = {"parts": [{"content": "roll", "part_kind": "user-prompt"}], "kind": "request"}
+    record = one(
+        trace(
+            span(1, "AGENT", start=1, end=99, name="Agent.run", inputs={"user_prompt": "roll"}),
+            span(2, "TOOL", 1, 2, 3, "MCPServerStdio.list_tools", {}, outputs=[{"name": "roll"}]),
+            span(
+                3,
+                "LLM",
+                1,
+                4,
+                5,
+                "Model.request",
+                {"messages": [prompt]},
+                outputs={"parts": [call], "kind": "response"},
+            ),
+            span(4, "TOOL", 1, 6, 9, "ToolManager.handle_call", {"call": call}, outputs="4"),
+            span(
+                5,
+                "TOOL",
+                4,
+                7,
+                8,
+                "MCPServerStdio.call_tool",
+                {"name": "roll", "tool_args": {"n": 6}},
+                outputs="4",
+            ),
+        ),
+    )
+    assert [(c.name, c.call_id, c.result, c.flags) for c in record.calls] == [
+        ("roll", "p1", "4", ())
+    ]
+    assert (record.request, record.duplicates) == ("roll", 1)
+
+
+def test_results_that_pydantic_ai_shows_its_llm_answer_their_calls():
+    sent = [
+        {"part_kind": "tool-call", "tool_name": "f", "args": {"a": n}, "tool_call_id": f"c{n}"}
+        for n in (1, 2)
+    ]
+    seen = [
+        {"part_kind": "tool-return", "tool_name": "f", "content": {"b": 1}, "tool_call_id": "c1"},
+        {"part_kind": "retry-prompt", "tool_name": "f", "content": "bad", "tool_call_id": "c2"},
+    ]
+    asked = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]}
+    reply = {"kind": "response", "parts": sent}
+    messages = {"messages": [asked, reply, {"kind": "request", "parts": seen}]}
+    record = one(
+        trace(
+            span(1, "AGENT", start=1, end=99, name="Agent.run"),
+            span(2, "LLM", 1, 2, 3, "request", {"messages": [asked]}, outputs=reply),
+            span(3, "LLM", 1, 4, 5, "request", messages, outputs={"kind": "response", "parts": []}),
+        ),
+    )
+    assert [(c.call_id, c.status, c.result) for c in record.calls] == [
+        ("c1", "ok", '{"b": 1}'),
+        ("c2", "error", "bad"),
+    ]
+    assert record.request == "go"
+
+
 def test_a_running_trace_is_replaced_by_its_fuller_form_whatever_came_first():
     early = trace(
         agent(end=None), span(2, parent=1, start=5, end=None, inputs={"a": 1}), state="IN_PROGRESS"
