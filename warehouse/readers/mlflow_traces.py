@@ -215,9 +215,8 @@ def _tool(span: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     handed = _handed(span, inputs)
     if handed is not None:
         named, inputs, call_id = handed
-    elif isinstance(inputs, dict) and isinstance(inputs.get("kwargs"), dict):
-        if not inputs.get("args") and inputs.keys() <= _OF_METHODS:
-            inputs = inputs["kwargs"]
+    elif isinstance(inputs, dict) and inputs.keys() <= _OF_METHODS and not inputs.get("args"):
+        inputs = inputs.get("kwargs", inputs)
     if ("tool_id" in attributes or handed) and isinstance(outputs, dict) and len(outputs) == 1:
         outputs = outputs.get("result", outputs)  # the tracer's own wrapper
     fields = tool_fields(inputs, outputs)
