@@ -9,6 +9,7 @@ A sub-agent (``isSidechain``, ``agentId``) is a trajectory of its own, and so is
 continuation where the user went back: its id is ``session#uuid`` of its first line.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
@@ -246,11 +247,9 @@ def _linked(messages: list[Event]) -> list[Event]:
     for event in messages:
         parent = None
         candidates = by_uuid.get(event["parent"] or "", [])
-        if len(candidates) == 1:
-            parent = candidates[0]
-        elif candidates:
-            earlier = [one for one in candidates if _order(one) < _order(event)]
-            parent = earlier[-1] if earlier else candidates[0]
+        if candidates:
+            earlier = bisect_left(candidates, _order(event), key=_order)
+            parent = candidates[max(0, earlier - 1)]
         linked.append(
             {
                 **event,

@@ -1,6 +1,7 @@
 """Claude Code sessions: trees, forks, sub-agents, resumed sessions, broken lines."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -338,6 +339,17 @@ FORK = [
     said("d", "q", use("t3", n=3), at=8),
     line("t", "d", [result("t3", "three")], at=9),
 ]
+
+
+def test_thousands_of_lines_with_one_uuid_take_no_longer_than_others_22178():
+    lines = [said("u", "u", use(f"t{n}"), at=n % 3600) for n in range(6000)]
+    events = [
+        e for n in lines for r in read_line(Item("", "", n)) for e in getattr(r, "events", ())
+    ]
+    begun = time.perf_counter()
+    (record,) = assemble("s", events)
+    assert len(record.calls) == 6000
+    assert time.perf_counter() - begun < 3
 
 
 def test_a_fork_is_a_trajectory_of_its_own_calls():
