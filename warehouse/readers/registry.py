@@ -121,6 +121,7 @@ SHAPES: tuple[Shape, ...] = (
         mcp_records.read_sampling,
         losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
     ),
+    Shape("mcp", mcp_records.is_catalogue, mcp_records.read_catalogue),
     Shape(
         "mcp",
         mcp_records.is_message,
