@@ -8,10 +8,9 @@ file. Sampling messages (``sampling/createMessage``) are a conversation of their
 """
 
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
-from warehouse.readers.clock import iso_nanoseconds, moment_of
+from warehouse.readers.clock import any_nanoseconds, moment_of
 from warehouse.readers.evidence import (
     Waiting,
     answer,
@@ -290,13 +289,8 @@ def _first_text(wrapper: dict[str, Any], keys: tuple[str, ...]) -> str | None:
 def _time(wrapper: dict[str, Any]) -> int | None:
     for key in _TIMES:
         value = wrapper.get(key)
-        if isinstance(value, str):
-            return iso_nanoseconds(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-            exact = Decimal(repr(value))
-            for most, unit in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3), (2**63, 1)):
-                if exact < most:  # seconds, milliseconds, microseconds, nanoseconds
-                    return int(exact * unit)
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            return any_nanoseconds(value)
     return None
 
 

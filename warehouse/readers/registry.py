@@ -18,6 +18,7 @@ from warehouse.readers import (
     langfuse,
     langsmith,
     mcp_records,
+    mini_swe_agent,
     mlflow_traces,
     nestful,
     normalised,
@@ -171,6 +172,12 @@ SHAPES: tuple[Shape, ...] = (
         swe_agent.is_trajectory,
         swe_agent.read_trajectory,
         losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
+    ),
+    Shape(
+        "swe_agent",
+        mini_swe_agent.is_trajectory,
+        mini_swe_agent.read_trajectory,
+        losses=("conversation", "links", "parent", "split"),
     ),
     Shape(
         "langchain",
