@@ -201,8 +201,8 @@ def _first(attributes: dict[str, Any], names: tuple[str, ...]) -> Any:
     return UNRECORDED
 
 
-_NAMES = ("gen_ai.tool.name", "tool.name", "tool_name", "name")
-_IDS = ("gen_ai.tool.call.id", "tool.id", "tool_id", "tool_call_id")
+_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name", "name")
+_IDS = ("gen_ai.tool.call.id", "tool.id", "ai.toolCall.id", "tool_id", "tool_call_id")
 
 
 def _tool(span: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from warehouse.records import UNRECORDED, ToolRecord, server_tool
 
 _LITERAL_LIMIT = 10_000
 """Characters of a Python literal that are parsed: its parser takes long for long texts."""
+_OF_FUNCTIONS = {"args", "kwargs"}
+"""Inputs of a traced Python function."""
 _DEPTH = 6
 """Wrappers around a message that are opened."""
 
@@ -97,6 +99,8 @@ def arguments_of(value: Any) -> Any:
     if isinstance(value, dict):
         if value.get("type") == "tool_call" and isinstance(value.get("args"), dict):
             return value["args"]
+        if value.keys() == _OF_FUNCTIONS and not value["args"]:
+            return value["kwargs"]
         if len(value) == 1 and "input" in value:
             inner = value["input"]
             if isinstance(inner, dict):
@@ -317,9 +321,13 @@ def _output_messages(value: Any, depth: int) -> Iterator[dict[str, Any]]:
                 )
             return
     kind = fields.get("type")
+    if isinstance(fields.get("toolName"), str):  # the AI SDK lists calls alone
+        yield {"toolCalls": [fields]}
+        return
     if (
         "role" in fields
         or "tool_calls" in fields
+        or "toolCalls" in fields
         or "additional_kwargs" in fields
         or "parts" in fields
         or (isinstance(kind, str) and kind in _BLOCKS)
@@ -363,6 +371,8 @@ def _read_message(message: dict[str, Any], asked: list[Asked], answers: list[Ans
     extra = message.get("additional_kwargs")
     for source in (message, extra):
         calls = source.get("tool_calls") if isinstance(source, dict) else None
+        if source is message and not calls:
+            calls = decoded(message.get("toolCalls"))
         if isinstance(calls, list) and calls:
             asked += filter(None, map(_tool_call, calls))
         invalid = source.get("invalid_tool_calls") if isinstance(source, dict) else None
@@ -393,11 +403,12 @@ def _tool_call(call: Any) -> Asked | None:
         if "custom" in call and "input" in function:
             arguments = {"input": function["input"]}
     else:
-        name = call.get("name")
+        name = call.get("name", call.get("toolName"))
         arguments = call.get("args", call.get("arguments", call.get("input", UNRECORDED)))
     if not isinstance(name, str) or not name:
         return None
-    return Asked(name, arguments, _id(call.get("id") or call.get("call_id")))
+    call_id = call.get("id") or call.get("call_id") or call.get("toolCallId")
+    return Asked(name, arguments, _id(call_id))
 
 
 def _id(value: Any) -> str | None:
@@ -416,6 +427,9 @@ def _read_block(block: dict[str, Any], asked: list[Asked], answers: list[Answer]
     if block.get("part_kind") == "tool-call" and isinstance(block.get("tool_name"), str):
         call_id = _id(block.get("tool_call_id"))
         asked.append(Asked(block["tool_name"], block.get("args", UNRECORDED), call_id))
+        return
+    if kind == "tool-call":  # of the AI SDK
+        asked += filter(None, [_tool_call(block)])
         return
     name = block.get("name")
     if isinstance(kind, str) and isinstance(name, str):
@@ -444,7 +458,12 @@ def _read_block(block: dict[str, Any], asked: list[Asked], answers: list[Answer]
 
 
 def _answer_block(block: dict[str, Any]) -> Answer | None:
-    """A result as Anthropic, OpenAI Responses, OpenTelemetry and Pydantic AI write it."""
+    """A result as Anthropic, OpenAI Responses, OpenTelemetry and others write it."""
+    told = block.get("toolResult")
+    if isinstance(told, dict) and told.get("toolUseId"):
+        text = text_of(told.get("content"))
+        error = (text or "error") if told.get("status") == "error" else hidden_error(text)
+        return Answer(str(told["toolUseId"]), text, error)
     kind = block.get("type", block.get("part_kind"))
     if not isinstance(kind, str):
         return None
@@ -464,6 +483,14 @@ def _answer_block(block: dict[str, Any]) -> Answer | None:
         failed = kind == "retry-prompt" or block.get("outcome") in ("failed", "denied")
         error = (text or "error") if failed else hidden_error(text)
         return Answer(str(block["tool_call_id"]), text, error)
+    if kind == "tool-result" and block.get("toolCallId"):
+        output, failed = block.get("output", block.get("result")), block.get("isError") is True
+        if isinstance(output, dict) and "value" in output and isinstance(output.get("type"), str):
+            failed = failed or output["type"].startswith("error")
+            output = output["value"]
+        text = text_of(output)
+        error = (text or "error") if failed else hidden_error(text)
+        return Answer(str(block["toolCallId"]), text, error)
     if kind == "tool_call_response" and block.get("id"):
         response = decoded(block.get("response", block.get("result")))
         if isinstance(response, dict) and response.get("type") == "function_result":
@@ -552,6 +579,9 @@ def request_of(value: Any) -> str:
     if text:
         return text
     if isinstance(value, dict):
+        if value.keys() == _OF_FUNCTIONS and isinstance(value["args"], list):
+            value = value["args"][0] if value["args"] else value["kwargs"]
+            return request_of(value)
         for key in _ASKS:
             inner = value.get(key)
             if isinstance(inner, str) and inner:

@@ -877,6 +877,28 @@ def test_langfuse_errors_open_observations_and_sessions():
     assert one({"data": [listed], "meta": {}}, page) == trajectory
 
 
+def test_tool_spans_of_the_ai_sdk_in_langfuse_are_calls():
+    attributes = {
+        "ai.operationId": "ai.toolCall",
+        "ai.toolCall.name": "get",
+        "ai.toolCall.id": "c",
+    }
+    told = observation("s", "SPAN", "r", 1, 2, name="ai.toolCall", input={"x": 1}, output={"y": 2})
+    told["metadata"] = {"attributes": attributes}
+    (call,) = one(observation("r", "SPAN", end=9, input="hi"), told).calls
+    assert (call.name, call.call_id, call.arguments, call.result) == (
+        "get",
+        "c",
+        {"x": 1},
+        '{"y": 2}',
+    )
+
+
+def test_a_request_given_to_a_traced_function_is_its_first_argument():
+    root = observation("r", "SPAN", end=9, input={"args": ["hi"], "kwargs": {}})
+    assert one(root, observation("t", "TOOL", "r", 1, 2)).request == "hi"
+
+
 def test_langfuse_rows_of_an_export_to_object_storage_are_read():
     snake = {
         "traceId": "trace_id",
@@ -909,6 +931,8 @@ def test_langfuse_rows_of_an_export_to_object_storage_are_read():
         ("", ""),
         (None, UNRECORDED),
         ({"name": "t", "args": {"a": 1}, "id": "c", "type": "tool_call"}, {"a": 1}),
+        ({"args": [], "kwargs": {"a": 1}}, {"a": 1}),
+        ({"args": [2], "kwargs": {"a": 1}}, {"args": [2], "kwargs": {"a": 1}}),
     ],
 )
 def test_recorded_inputs_become_arguments(given, expected):
@@ -937,6 +961,12 @@ def test_every_library_says_what_its_llm_asked_for():
                                                                  "args": {"a": 1}}}]}}]},
         {"output": {"message": {"role": "assistant", "content": [
             {"toolUse": {"toolUseId": "c", "name": "t", "input": {"a": 1}}}]}}},
+        {"toolCalls": [{"toolCallId": "c", "toolName": "t", "args": '{"a": 1}'}]},
+        [{"toolCallId": "c", "toolName": "t", "input": {"a": 1}}],
+        {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "t",
+                                           "input": {"a": 1}}]},
+        {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_name": "t",
+                                        "tool_call_id": "c", "args": {"a": 1}}]},
         {"messages": [{"role": "assistant", "tool_calls": [openai, openai]}]},
     ]  # fmt: skip
     for output in outputs:
@@ -945,6 +975,32 @@ def test_every_library_says_what_its_llm_asked_for():
             assert [(a.name, a.call_id) for a in asked] == [("t", "c")], output
             assert payloads.decoded(asked[0].arguments) == {"a": 1}
             assert copies == (1 if "messages" in output else 0)
+
+
+@pytest.mark.parametrize(
+    ("block", "error"),
+    [
+        ({"type": "tool_result", "tool_use_id": "c", "content": "x", "is_error": True}, "x"),
+        ({"type": "tool_call_response", "id": "c", "response": "x"}, None),
+        ({"part_kind": "tool-return", "tool_call_id": "c", "content": "x"}, None),
+        ({"part_kind": "retry-prompt", "tool_call_id": "c", "content": "x"}, "x"),
+        ({"type": "tool-result", "toolCallId": "c", "result": "x"}, None),
+        (
+            {
+                "type": "tool-result",
+                "toolCallId": "c",
+                "output": {"type": "error-text", "value": "x"},
+            },
+            "x",
+        ),
+        ({"toolResult": {"toolUseId": "c", "content": [{"text": "x"}]}}, None),
+        ({"toolResult": {"toolUseId": "c", "content": [{"text": "x"}], "status": "error"}}, "x"),
+    ],
+)
+def test_every_library_says_what_its_llm_was_shown(block, error):
+    messages = [{"role": "assistant", "content": "hm"}, {"role": "user", "content": [block]}]
+    (answer,) = payloads.new_answers(messages)
+    assert (answer.call_id, answer.result, answer.error) == ("c", "x", error)
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}, [[]], {"choices": []}, {"content": "x"}])
