@@ -257,6 +257,12 @@ def test_v0_events_pair_by_cause_and_share_the_answers_turn():
     assert record.calls[1].ended_at - record.calls[1].started_at == 1_000_000_000
 
 
+def test_what_a_user_ran_by_hand_is_neither_a_call_nor_an_orphan():
+    ran = {**v0(1, action="run", args={"command": "ls"}), "source": "user"}
+    record = one("openhands", ran, v0(2, observation="run", cause=1, content="x"))
+    assert (record.calls, record.orphans) == ([], [])
+
+
 def test_v0_events_in_a_list_or_in_pairs_say_the_same():
     pairs = [V0[:2], *([event] for event in V0[2:])]
     expected = one("openhands", *V0)
