@@ -248,9 +248,7 @@ def _tool(
     fields = tool_fields(
         UNRECORDED if inputs is None else inputs, UNRECORDED if outputs is None else outputs
     )
-    name = _first(attributes, *_NAMES) or row.get(
-        "name"
-    )
+    name = _first(attributes, *_NAMES) or row.get("name")
     fields["name"] = str(name or "unknown").removeprefix("execute_tool ")
     call_id = _first(attributes, *_CALL_IDS)
     call_id = call_id or metadata.get("tool_call_id")

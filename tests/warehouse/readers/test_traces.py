@@ -684,6 +684,32 @@ def test_a_trace_of_33000_spans_is_read_in_bounded_time_24314(size):
     assert len(set(turns(trajectory))) == size // 2 - 1
 
 
+def test_thousands_of_equal_ids_in_one_answer_are_answered_in_bounded_time_2055():
+    told = [("c", "f", {"n": n}) for n in range(12_000)]
+    seen = [{"role": "tool", "tool_call_id": "c", "content": str(n)} for n in range(12_000)]
+    value = trace(agent(), asks(2, *told, start=2, end=3), asks(3, start=5, end=6, inputs=seen))
+    begun = time.perf_counter()
+    calls = one(value).calls
+    assert time.perf_counter() - begun < 5
+    assert [call.result for call in calls] == [str(n) for n in range(12_000)]
+
+
+def test_an_agent_inside_a_tool_asks_for_calls_of_its_own():
+    def asked_without_id(id, start, end, parent, tool):
+        told = {"role": "assistant", "tool_calls": [{"name": tool, "args": {}}]}
+        return span(id, "LLM", parent, start, end, "llm", outputs=told)
+
+    record = one(
+        trace(
+            agent(),
+            asked_without_id(2, 2, 9, 1, "f"),
+            span(3, "TOOL", 2, 3, 8, "delegate", {"x": 1}, outputs="y"),
+            asked_without_id(4, 4, 5, 3, "f"),
+        )
+    )
+    assert sorted(names(record)) == ["delegate", "f", "f"]
+
+
 def test_odd_spans_do_not_lose_the_trace():
     told = trace(
         agent(),
