@@ -226,17 +226,70 @@ def quarantine_retry(as_json: AsJson = False) -> None:
 
 @catalogue.command("sync")
 def catalogue_sync(
-    path: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="tools.jsonl, tool_desc.json or specification.")
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A file (tools.jsonl, tool_desc, OpenAPI, saved tools/list), mcp:COMMAND, an "
+            "http(s) address (MCP or OpenAPI), or python:MODULE."
+        ),
     ],
-    source: Source = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "--source", help="Default: the server's or file's name."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option(help="However many tools the source no longer lists.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a catalogue what its source says: tools it lacks are removed."""
     with _session() as settings:
         from tasks.catalogue import sync
 
-        _print(sync(settings, path, source), as_json, show.sync)
+        _print(sync(settings, source, namespace, force=force), as_json, show.sync)
+
+
+_STATE = "NAMESPACE, NAMESPACE@WHEN, WHEN (latest, previous, delivery, UTC time) or a file."
+
+
+@catalogue.command("diff")
+def catalogue_diff(
+    old: Annotated[str | None, typer.Argument(metavar="A", help=_STATE)] = None,
+    new: Annotated[str | None, typer.Argument(metavar="B", help=_STATE)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What came, went and changed from A to B, and what was likely renamed."""
+    with _session() as settings:
+        from tasks.catalogue import diff
+
+        _print(diff(settings, old, new), as_json, show.catalogue_diff)
+
+
+@catalogue.command("rename")
+def catalogue_rename(
+    old: Annotated[str, typer.Argument(help="Old name, or namespace/name.")],
+    new: Annotated[str, typer.Argument(help="New name; the reverse takes a rename back.")],
+    merge: Annotated[bool, typer.Option(help="Where both are tools of the catalogue.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a tool's old name stand for its new one in calls, gold plans and models."""
+    with _session() as settings:
+        from tasks.catalogue import rename
+
+        _print(rename(settings, old, new, merge=merge), as_json, show.renamed)
+
+
+@catalogue.command("deprecate")
+def catalogue_deprecate(
+    name: Annotated[str, typer.Argument(help="Name of the tool, or namespace/name.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Put it back into use.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a tool out of use: its history stays, and no planner offers it."""
+    with _session() as settings:
+        from tasks.catalogue import deprecate
+
+        _print(deprecate(settings, name, undo=undo), as_json, show.record)
 
 
 @catalogue.command("list")
@@ -245,7 +298,7 @@ def catalogue_list(as_json: AsJson = False) -> None:
     with _session() as settings:
         from tasks.catalogue import tools
 
-        _print({"tools": tools(settings)}, as_json, show.tools)
+        _print(tools(settings), as_json, show.tools)
 
 
 @graph.command("build")

@@ -60,11 +60,11 @@ def ingest(value: Mapping[str, Any]) -> None:
     read = [f for f in value["files"] if not f.get("skipped")]
     _table(
         "Read",
-        ("file", "source", "format", "trajectories", "new", "updated", "duplicate", "calls",
-         "statuses", "tools", "quarantined"),
+        ("file", "format", "trajectories", "new", "updated", "duplicate", "calls", "statuses",
+         "tools", "set aside"),
         [
             (
-                f["path"].rsplit("/", 1)[-1], f["source"], f["format"], f["trajectories"]["read"],
+                f["path"].rsplit("/", 1)[-1], f["format"], f["trajectories"]["read"],
                 f["trajectories"]["new"], f["trajectories"]["updated"],
                 f["trajectories"]["duplicate"], f["calls"]["read"],
                 ", ".join(f"{count} {status}" for status, count in f["statuses"].items()),
@@ -102,11 +102,58 @@ def quarantine(value: Mapping[str, Any]) -> None:
 
 def sync(value: Mapping[str, Any]) -> None:
     """What a catalogue sync changed."""
-    _say(f"added {len(value['added'])}, removed {len(value['removed'])}")
+    _say(
+        f"{value['namespace']}: {value['tools']} tools, added {len(value['added'])}, removed "
+        f"{len(value['removed'])}"
+    )
+    for kind in ("returned", "deprecated"):
+        if value[kind]:
+            _say(f"{kind}: {_some(value[kind])}")
     for kind, names in value["changed"].items():
-        _say(f"changed {kind}: {_some(names)}")
+        if names:
+            _say(f"changed {kind}: {len(names)}, {_some(names)}")
     for old, new in value["renamed"]:
         _say(f"{old} has the contract of {new}: perhaps a rename")
+    for note in value["notes"]:
+        _say(note)
+
+
+def catalogue_diff(value: Mapping[str, Any]) -> None:
+    """Two states of catalogues compared."""
+    _say(f"from {value['from']} to {value['to']}")
+    for kind in ("added", "removed", "deprecated"):
+        if value[kind]:
+            _say(f"{kind}: {len(value[kind])}, {_some(value[kind])}")
+    for kind, names in value["changed"].items():
+        if names:
+            _say(f"changed {kind}: {len(names)}, {_some(names)}")
+    if value["likely_renames"]:
+        _table(
+            "Likely renames (toolatlas catalogue rename OLD NEW makes one)",
+            ("old", "new", "score", "evidence"),
+            [
+                (
+                    r["old"],
+                    r["new"],
+                    r["score"],
+                    ", ".join(
+                        name if likeness is True else f"{name} {likeness:.2f}"
+                        for name, likeness in r["evidence"].items()
+                        if likeness
+                    ),
+                )
+                for r in value["likely_renames"]
+            ],
+        )
+
+
+def renamed(value: Mapping[str, Any]) -> None:
+    """A rename made or taken back."""
+    if value["undone"]:
+        _say(f"{value['new']} is itself again, no longer {value['old']}")
+    else:
+        _say(f"{value['old']} now stands for {value['new']}")
+    _say(f"goes along: {value['calls']} calls, {value['suite_rows']} gold plans")
 
 
 def tools(value: Mapping[str, Any]) -> None:
@@ -125,6 +172,15 @@ def tools(value: Mapping[str, Any]) -> None:
             for t in value["tools"]
         ],
     )
+    for name in value["ambiguous"]:
+        _say(
+            f"ambiguous: {name['namespace']}/{name['name']} ({name['calls']} calls) fits "
+            f"{', '.join(name['fits'])}"
+        )
+    for alias in value["likely_aliases"]:
+        _say(f"likely one tool in {alias['namespace']}: {', '.join(alias['names'])}")
+    for alias in value["renamed"]:
+        _say(f"{alias['old']} now stands for {alias['new']}")
 
 
 def graph(value: Mapping[str, Any]) -> None:

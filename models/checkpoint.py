@@ -4,7 +4,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,7 +120,10 @@ def read_extra(folder: Path) -> dict[str, Any]:
 
 
 def load_planner(
-    folder: Path, embed: Embedder, allowed: Collection[str] | None = None
+    folder: Path,
+    embed: Embedder,
+    allowed: Collection[str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> GToolPlanner:
     """Read a planner that plans exactly as the one that was stored.
 
@@ -128,6 +131,7 @@ def load_planner(
         folder: What :func:`save_planner` wrote.
         embed: The text encoder that the planner was trained with.
         allowed: Keys of the tools that plans may hold; ``None``: all it was trained on.
+        renamed: New keys of tools that were renamed since the training, by their old keys.
 
     Raises:
         CheckpointMismatch: A file is missing, damaged, of another format, or does not fit the
@@ -146,12 +150,36 @@ def load_planner(
         model = GTool(config, tool_x.size(1), len(keys), num_memory)
         model.load_state_dict(weights)
         _check_encoder(folder, embed, texts, tool_x)
-        return GToolPlanner(model, graph, tool_x, embed, head["dataflow_namespaces"], allowed)
+        graph = _with_new_keys(graph, renamed or {})
+        namespaces = set(head["dataflow_namespaces"])
+        namespaces |= {
+            new.split("/", 1)[0]
+            for old, new in zip(keys, graph.keys, strict=True)
+            if old.split("/", 1)[0] in namespaces
+        }
+        return GToolPlanner(model, graph, tool_x, embed, namespaces, allowed)
     except (KeyError, TypeError, ValueError, RuntimeError, GraphMismatch) as error:
         raise CheckpointMismatch(
             f"expected configuration, weights and graph of {folder} to fit each other, got: {error}"
             "; train and store the planner again"
         ) from error
+
+
+def _with_new_keys(graph: ToolGraph, renamed: Mapping[str, str]) -> ToolGraph:
+    """The graph under the tools' present keys.
+
+    A tool whose new key the graph has already (two tools became one) keeps its old one, which no
+    catalogue lists any more.
+    """
+    taken = set(graph.keys)
+    keys = []
+    for key in graph.keys:
+        new = renamed.get(key, key)
+        if new != key and new not in taken:
+            taken.add(new)
+            key = new
+        keys.append(key)
+    return replace(graph, keys=tuple(keys))
 
 
 def readout_llm(folder: Path) -> str | None:
@@ -161,7 +189,11 @@ def readout_llm(folder: Path) -> str | None:
 
 
 def load_llm_planner(
-    folder: Path, embed: Embedder, llm: FrozenLLM, allowed: Collection[str] | None = None
+    folder: Path,
+    embed: Embedder,
+    llm: FrozenLLM,
+    allowed: Collection[str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> LLMPlanner:
     """Read the LLM readout of a stored planner.
 
@@ -170,6 +202,8 @@ def load_llm_planner(
         embed: The text encoder that the planner was trained with.
         llm: The language model that it was trained with.
         allowed: Keys of the tools that plans may hold; ``None``: all it was trained on.
+        renamed: New keys of tools that were renamed since the training, by their old keys. The LLM
+            goes on reading and writing the old names, which it was trained with.
 
     Raises:
         CheckpointMismatch: There is no readout, or it does not fit graph, encoder or LLM.
@@ -198,7 +232,11 @@ def load_llm_planner(
             f"expected the LLM readout of {folder} to fit its planner, got: {error}; train and "
             "store the planner again"
         ) from error
-    return LLMPlanner(
+    present = _with_new_keys(planner.graph, renamed or {})
+    if allowed is not None:
+        pairs = zip(planner.graph.keys, present.keys, strict=True)
+        allowed = {old for old, new in pairs if new in allowed}
+    spoken_planner = LLMPlanner(
         config,
         tokens,
         planner.model,
@@ -209,6 +247,8 @@ def load_llm_planner(
         planner.dataflow_namespaces,
         allowed,
     )
+    spoken_planner.graph = present
+    return spoken_planner
 
 
 def _read_head(folder: Path) -> dict[str, Any]:

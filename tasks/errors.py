@@ -3,6 +3,7 @@
 TaskError
 ├── NoChampion       planning was asked of a champion that does not exist
 ├── NoReadout        gtool-llm was asked of a version that was trained without it
+├── SourceFailed     a server or address that lists tools did not, or not reliably
 ├── ServiceError     a service did not start, or a run on one did not end well
 ├── UnknownModel     no registered model version of that number
 ├── UnknownPlanner   no planner of that name
@@ -24,6 +25,10 @@ class NoReadout(TaskError):
 
 class ServiceError(TaskError):
     """A service did not start, or a run on one did not end well."""
+
+
+class SourceFailed(TaskError):
+    """A server or address that lists tools did not, or not reliably."""
 
 
 class UnknownModel(TaskError):

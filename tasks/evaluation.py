@@ -14,7 +14,7 @@ from models.metrics import Convention
 from models.text import SentenceEmbedder
 from models.types import Example, Planner
 from tasks.embedding import shared_embedder
-from tasks.graphs import find, learning_data, load_graph, load_suites
+from tasks.graphs import find, learning_data, load_graph, load_suites, present
 from tasks.locks import alone
 from tasks.planning import get_planner, load_llm_version, load_version, make_baselines
 from tasks.registry import Registry
@@ -44,7 +44,7 @@ def evaluate_one(
         chosen,
         rows,
         convention,
-        known_tools=load_graph(settings, find(settings).version).keys,
+        known_tools=load_graph(settings, find(settings).version, present(settings)).keys,
         time_requests=min(_TIMED, len(rows)),
         resamples=settings.resamples,
         confidence=settings.confidence,
@@ -221,22 +221,23 @@ def _contenders(
     settings: Settings, registry: Registry, champion: str | None, challenger: str | None
 ) -> dict[str, Planner]:
     """Planners by their name in the report: ``gtool`` is the version under test."""
-    data = learning_data(settings)
-    graph = load_graph(settings, data.graph.version)
+    now = present(settings)
+    data = learning_data(settings, now)
+    graph = load_graph(settings, data.graph.version, now)
     embed = shared_embedder(settings)
     planners: dict[str, Planner] = {}
     subject = challenger or champion
     if subject:
-        planners["gtool"] = load_version(registry, subject, embed, graph)
+        planners["gtool"] = load_version(registry, subject, embed, graph, now.renamed)
         try:
-            spoken = load_llm_version(settings, registry, subject, embed, graph)
+            spoken = load_llm_version(settings, registry, subject, embed, graph, now.renamed)
         except ModelError as error:  # it takes no part in the decision
             log.warning("gtool-llm of version %s is left out of the report: %s", subject, error)
             spoken = None
         if spoken:
             planners["gtool-llm"] = spoken
     if champion and challenger:
-        planners["gtool-champion"] = load_version(registry, champion, embed, graph)
+        planners["gtool-champion"] = load_version(registry, champion, embed, graph, now.renamed)
     return planners | make_baselines(graph, data.examples, embed)
 
 

@@ -1,7 +1,8 @@
 """Graph versions and suites: build them, read them back as the tensors and rows of learning."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from models.graph import read_examples, tool_graph
 from models.types import Example, ToolGraph
 from tasks.settings import Settings, code_version
+from warehouse.aliases import renames, withdrawn
 from warehouse.connection import open_warehouse
 from warehouse.graph import (
     GraphParameters,
@@ -110,10 +112,67 @@ def diff_ids(settings: Settings, old: str | None, new: str) -> dict[str, Any]:
     return diff_versions(settings.graphs, old, new)
 
 
-def load_graph(settings: Settings, version: str) -> ToolGraph:
-    """The learning view of an exported version."""
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the catalogue says now of tools that a graph version or a model knows from before.
+
+    Attributes:
+        renamed: New keys by old keys.
+        withdrawn: Keys of the tools that no planner may offer.
+    """
+
+    renamed: Mapping[str, str]
+    withdrawn: frozenset[str]
+
+
+def present(settings: Settings) -> Present:
+    """Renames, removals and deprecations as they are now."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        return Present(renames(con), withdrawn(con))
+
+
+def load_graph(settings: Settings, version: str, now: Present | None = None) -> ToolGraph:
+    """The learning view of an exported version.
+
+    Args:
+        settings: Where versions lie.
+        version: Its id.
+        now: For planning: tools under their present names, and without those withdrawn since.
+    """
     nodes, edges = read_version(settings.graphs, version)
-    return tool_graph(version, nodes, learning_edges(edges))
+    edges = learning_edges(edges)
+    if now is not None:
+        nodes, edges = _as_now(nodes, edges, now)
+    return tool_graph(version, nodes, edges)
+
+
+def _as_now(
+    nodes: pl.DataFrame, edges: pl.DataFrame, now: Present
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Nodes and learning edges with the catalogue as it is; of two tools that became one, one."""
+    if now.renamed:
+        old, new = list(now.renamed), list(now.renamed.values())
+        nodes = (
+            nodes.with_columns(
+                pl.col("key").is_in(old).alias("is_old"), pl.col("key").replace(old, new)
+            )
+            .sort("key", "is_old")
+            .unique("key", keep="first", maintain_order=True)
+        )
+        nodes = nodes.with_columns(
+            pl.when("is_old")
+            .then(pl.col("key").str.splitn("/", 2).struct.field("field_1"))
+            .otherwise("name")
+            .alias("name")
+        ).drop("is_old")
+        edges = edges.with_columns(pl.col("source", "target").replace(old, new))
+        edges = edges.filter(pl.col("source") != pl.col("target"))
+    if now.withdrawn:
+        gone = pl.col("key").is_in(list(now.withdrawn))
+        nodes = nodes.with_columns(
+            pl.when(gone).then(pl.lit("deprecated")).otherwise("status").alias("status")
+        )
+    return nodes, edges
 
 
 def freeze(
@@ -166,12 +225,20 @@ class LearningData:
     examples: list[Example]
 
 
-def learning_data(settings: Settings) -> LearningData:
-    """The latest graph version with the training rows that were exported beside it."""
+def learning_data(settings: Settings, now: Present | None = None) -> LearningData:
+    """The latest graph version with the training rows that were exported beside it.
+
+    With ``now``, tools have their present names, and rows with tools withdrawn since are left out.
+    """
     graph = find(settings)
-    return LearningData(
-        graph, read_examples(read_examples_file(settings.examples, graph.examples_id))
-    )
+    rows = read_examples(read_examples_file(settings.examples, graph.examples_id))
+    if now is not None:
+        rows = [
+            replace(row, tools=tuple(now.renamed.get(key, key) for key in row.tools))
+            for row in rows
+        ]
+        rows = [row for row in rows if now.withdrawn.isdisjoint(row.tools)]
+    return LearningData(graph, rows)
 
 
 def load_suites(settings: Settings, names: tuple[str, ...] = ()) -> dict[Suite, list[Example]]:

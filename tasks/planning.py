@@ -1,6 +1,6 @@
 """Planners by name, and plans as users read them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -15,7 +15,7 @@ from models.text import SentenceEmbedder
 from models.types import Embedder, Example, Planner, ToolGraph
 from tasks.embedding import shared_embedder
 from tasks.errors import NoChampion, NoReadout, UnknownPlanner
-from tasks.graphs import find, learning_data, load_graph
+from tasks.graphs import find, learning_data, load_graph, present
 from tasks.llm import shared_llm
 from tasks.registry import Registry
 from tasks.settings import Settings, resolve_device
@@ -52,20 +52,35 @@ class _Switch:
         return self.embed(texts)
 
 
-def load_version(registry: Registry, number: str, embed: Embedder, graph: ToolGraph) -> Planner:
-    """A registered planner, which offers none of the tools that are gone from the graph."""
-    return load_planner(registry.planner_folder(number), embed, allowed=frozenset(graph.keys))
+def load_version(
+    registry: Registry,
+    number: str,
+    embed: Embedder,
+    graph: ToolGraph,
+    renamed: Mapping[str, str] | None = None,
+) -> Planner:
+    """A registered planner, which offers none of the tools that are gone from the graph.
+
+    Tools that were renamed since its training are found under their new keys.
+    """
+    folder = registry.planner_folder(number)
+    return load_planner(folder, embed, allowed=frozenset(graph.keys), renamed=renamed)
 
 
 def load_llm_version(
-    settings: Settings, registry: Registry, number: str, embed: Embedder, graph: ToolGraph
+    settings: Settings,
+    registry: Registry,
+    number: str,
+    embed: Embedder,
+    graph: ToolGraph,
+    renamed: Mapping[str, str] | None = None,
 ) -> Planner | None:
     """The LLM readout of a registered planner; None where it has none."""
     folder = registry.planner_folder(number)
     if readout_llm(folder) is None:
         return None
     llm = shared_llm(settings, resolve_device(settings.device))
-    return load_llm_planner(folder, embed, llm, allowed=frozenset(graph.keys))
+    return load_llm_planner(folder, embed, llm, allowed=frozenset(graph.keys), renamed=renamed)
 
 
 def resolve_version(registry: Registry, name: str) -> str:
@@ -127,9 +142,10 @@ def get_planner(
         raise UnknownPlanner(f"expected a planner out of {', '.join(PLANNERS)}, got {name!r}.")
     torch.set_num_threads(settings.threads)
     embed = embed or SentenceEmbedder(settings.text_encoder)
+    now = present(settings)
     if kind in BASELINES:
-        data = learning_data(settings)
-        graph = load_graph(settings, data.graph.version)
+        data = learning_data(settings, now)
+        graph = load_graph(settings, data.graph.version, now)
         # Past requests come from the store; new ones are encoded, and timed, as they are asked.
         switch = _Switch(shared_embedder(settings))
         planner = make_baselines(graph, data.examples, switch, (kind,))[kind]
@@ -138,10 +154,11 @@ def get_planner(
     registry = Registry(settings)
     number = resolve_version(registry, name)
     tags = registry.version(number).tags
-    graph = load_graph(settings, find(settings).version)
+    graph = load_graph(settings, find(settings).version, now)
     if kind != "gtool-llm":
-        return load_version(registry, number, embed, graph), tags["graph_version"], number
-    spoken = load_llm_version(settings, registry, number, embed, graph)
+        planner = load_version(registry, number, embed, graph, now.renamed)
+        return planner, tags["graph_version"], number
+    spoken = load_llm_version(settings, registry, number, embed, graph, now.renamed)
     if spoken is None:
         raise NoReadout(
             f"expected version {number} to have an LLM readout, it has none: train with "

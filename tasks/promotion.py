@@ -6,7 +6,7 @@ from typing import Any
 from models.errors import ModelError
 from tasks.embedding import shared_embedder
 from tasks.evaluation import notice_aliases, regress
-from tasks.graphs import find, load_graph
+from tasks.graphs import find, load_graph, present
 from tasks.locks import alone
 from tasks.planning import load_version
 from tasks.registry import Registry
@@ -87,8 +87,9 @@ def _move(
     settings: Settings, registry: Registry, number: str, *, by: str, reason: str
 ) -> dict[str, Any]:
     aliases = registry.aliases()
-    graph = load_graph(settings, find(settings).version)
-    planner = load_version(registry, number, shared_embedder(settings), graph)
+    now = present(settings)
+    graph = load_graph(settings, find(settings).version, now)
+    planner = load_version(registry, number, shared_embedder(settings), graph, now.renamed)
     if not planner.plan(["Plan anything."])[0]:
         raise ModelError(f"expected version {number} to make a plan before promotion, got none.")
     with alone(settings, "aliases"):

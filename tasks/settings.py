@@ -84,6 +84,12 @@ class Settings(BaseSettings):
     mlflow_port: int = Field(5000, ge=1, le=65535, description="of the server make up starts")
     time_zone: str = Field("UTC", description="of the schedules, an IANA name")
     catalogue_paths: tuple[str, ...] = Field((), description="what sync_catalogue follows")
+    catalogue_timeout_s: float = Field(
+        60.0, gt=0, description="seconds that a tool server may take to list its tools"
+    )
+    max_removed_share: float = Field(
+        0.5, ge=0, le=1, description="of a catalogue's tools, that one sync may remove unasked"
+    )
     train_pool: str | None = Field(None, description="work pool that trains; default in place")
     train_timeout_s: float = Field(6 * 3600.0, gt=0, description="seconds to wait for that pool")
 

@@ -56,6 +56,8 @@ def _connect(path: Path, wait_s: float) -> duckdb.DuckDBPyConnection:
         try:
             con = duckdb.connect(str(path), config=_CONFIG)
             con.execute("set timezone = 'UTC'")
+            # It would go to standard output, into the middle of --json.
+            con.execute("set enable_progress_bar = false")
             return con
         except duckdb.IOException as error:
             text = str(error)

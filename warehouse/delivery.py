@@ -27,6 +27,8 @@ _FIELDS = (
     "links",
 )
 """Our fields that a file may lack, in the order in which they are told."""
+_OF_TRAJECTORIES = ("conversation", "native_id", "request", "started_at")
+"""Those that a trajectory without calls can carry."""
 
 
 @dataclass(slots=True)
@@ -61,7 +63,8 @@ class FileReport:
         """Our fields that the format cannot carry or this file did not."""
         if not self.counts["trajectories"]["read"] or not self.formats:
             return []
-        lost = (set(_FIELDS) - {"status"} - self.carried) | self.lacking
+        told = _FIELDS if self.counts["calls"]["read"] else _OF_TRAJECTORIES
+        lost = (set(told) - {"status"} - self.carried) | self.lacking
         return [name for name in _FIELDS if name in lost]
 
     def note(self, record: TrajectoryRecord) -> None:
@@ -168,6 +171,19 @@ class FileReport:
                 duplicate=was["read"] - was["quarantined"],
                 quarantined=was["quarantined"],
             )
+
+
+def check_source(source: str) -> None:
+    """A name that can be the namespace of tools.
+
+    Raises:
+        UnreadableInput: It is empty or holds a slash.
+    """
+    if "/" in source or not source.strip():
+        raise UnreadableInput(
+            f"expected a source name without a slash, got {source!r}: the slash parts a tool's "
+            "namespace from its name."
+        )
 
 
 def totals_of(reports: Iterable[FileReport]) -> dict[str, dict[str, int]]:

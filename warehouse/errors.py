@@ -6,6 +6,9 @@ WarehouseError
 ├── UnreadableInput    a path, file or format that ingest cannot read
 ├── UnknownVersion     no graph version of that name
 ├── UnknownSuite       no suite of that name
+├── UnknownTool        no tool of that name, or several
+├── WrongRename        a rename or deprecation that cannot be
+├── UnsafeSync         a catalogue would lose more tools than a source can be trusted with
 └── NothingToBuild     there is no data to build a graph or a suite from
 """
 
@@ -36,3 +39,15 @@ class UnknownSuite(WarehouseError):
 
 class NothingToBuild(WarehouseError):
     """There is no data to build a graph or a suite from."""
+
+
+class UnknownTool(WarehouseError):
+    """No tool of that name, or several."""
+
+
+class WrongRename(WarehouseError):
+    """A rename or deprecation that cannot be."""
+
+
+class UnsafeSync(WarehouseError):
+    """A catalogue would lose more tools than a source can be trusted with."""

@@ -15,7 +15,7 @@ from warehouse.connection import transaction, utc_now
 from warehouse.errors import UnreadableInput
 from warehouse.identity import digest
 from warehouse.ingest import conversation_key, trajectory_key
-from warehouse.storing import delete_trajectories
+from warehouse.storing import delete_trajectories, linked_conversations
 
 _MIN_PREFIX = 8
 
@@ -68,12 +68,9 @@ def forget_trajectory(
             f"{meant + ': name the source too' if rows else 'none'}. Nothing was changed."
         )
     _, owner, native_id, content, format, conversation = rows[0]
-    if conversation is None:
-        key = trajectory_key(owner, native_id, content)
-    else:
-        key = conversation_key(owner, format, conversation)
     with transaction(con):
-        ids = [row[0] for row in rows]
+        ids, events = [row[0] for row in rows], 0
+        keys = [trajectory_key(owner, native_id, content)]
         if conversation is not None:
             ids = [
                 row[0]
@@ -83,16 +80,25 @@ def forget_trajectory(
                     [owner, format, conversation],
                 ).fetchall()
             ]
-        events = _delete_events(
-            con, "source = ? and format = ? and conversation = ?", [owner, format, conversation]
-        )
+            linked = linked_conversations(con, [(format, conversation)], owner)
+            members = [name for group in linked.values() for _, name in group]
+            keys = [conversation_key(owner, format, name) for name in members]
+            where, values = (
+                "source = ? and format = ? and list_contains(?, conversation)",
+                [owner, format, members],
+            )
+            events = _delete_events(con, where, values)
+            _delete(con, "fragment_alias", where, values)
+            _delete(con, "pending", where, values)
         told = native_id or conversation
         quarantined = 0
         if told:
             quarantined = _delete(
                 con, "quarantine", "source = ? and contains(raw, ?)", [owner, told]
             )
-        con.execute("insert into forgotten values (?, ?, ?)", [owner, key, utc_now()])
+        con.executemany(
+            "insert into forgotten values (?, ?, ?)", [[owner, key, utc_now()] for key in keys]
+        )
         return _remove(con, ids, events, quarantined)
 
 
@@ -121,7 +127,10 @@ def forget_source(con: duckdb.DuckDBPyConnection, source: str) -> Forgotten:
         ]
         events = _delete_events(con, "source = ?", [source])
         quarantined = _delete(con, "quarantine", "source = ?", [source])
-        for table in ("ingest_file", "ingest_progress", "declared_edge", "pending", "forgotten"):
+        for table in (
+            "ingest_file", "ingest_progress", "declared_edge", "fragment_alias", "pending",
+            "forgotten",
+        ):  # fmt: skip
             _delete(con, table, "source = ?", [source])
         _delete(con, "tool_version", "namespace = ?", [source])
         return _remove(con, ids, events, quarantined)

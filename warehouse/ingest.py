@@ -17,8 +17,8 @@ from pathlib import Path
 import duckdb
 
 from warehouse.connection import transaction, utc_now
-from warehouse.delivery import FileReport
-from warehouse.errors import UnreadableInput
+from warehouse.delivery import FileReport, check_source
+from warehouse.linking import Key
 from warehouse.readers.carriers import iter_items
 from warehouse.readers.reading import gather
 from warehouse.readers.registry import (
@@ -50,9 +50,10 @@ from warehouse.staging import (
     tally_statuses,
 )
 from warehouse.storing import (
-    Key,
+    append_aliases,
     append_fragments,
     known_conversations,
+    linked_conversations,
     mark_pending,
     merge_fragments,
     pending_conversations,
@@ -72,6 +73,8 @@ COMMIT_CALLS = 120_000
 once instead of by way of its log."""
 COMMIT_CHARACTERS = 128 << 20
 """Characters of raw text of one transaction, roughly."""
+MEMORY = "400MB"
+"""What DuckDB may keep in memory meanwhile; by default it caches all that it writes."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
 
@@ -115,11 +118,7 @@ def ingest_file(
     """
     source = storable(source)
     report = FileReport(path=storable(name or str(path)), source=source)
-    if "/" in source or not source.strip():
-        raise UnreadableInput(
-            f"expected a source name without a slash, got {source!r}: the slash parts a tool's "
-            "namespace from its name."
-        )
+    check_source(source)
     sha = sha256_of(path)
     known = con.execute(
         "select counts from ingest_file where file_sha256 = ? and source = ? "
@@ -129,17 +128,19 @@ def ingest_file(
     if known:
         report.recall(json.loads(known[0][0]))
         return report
-    with open_bytes(path) as file, _without_collector():
+    with open_bytes(path) as file, _without_collector(), _bounded(con):
         # Of a packed file the unpacked size is not known.
         num_bytes = 0 if isinstance(file, gzip.GzipFile) else path.stat().st_size
         run = _Run(con, report, delivery, format, handling or Handling(), progress, num_bytes)
         at_byte, at_line = run.resume(sha)
-        items = _probe(iter_items(file, at_byte=at_byte, at_line=at_line), format)
-        first = next(items, None)
-        if not report.resumed and (first is None or shape_of(first.value, format) is None):
-            report.skipped = _why_not(first, format)
-            return report
-        run.read(chain([] if first is None else [first], items), sha)
+        items = iter_items(file, at_byte=at_byte, at_line=at_line)
+        if not report.resumed:
+            head, is_ours = _probe(items, format)
+            if not is_ours:
+                report.skipped = _why_not(head, format)
+                return report
+            items = chain(head, items)
+        run.read(items, sha)
         run.settle()
     with transaction(con):
         con.execute("delete from ingest_file where file_sha256 = ? and source = ?", [sha, source])
@@ -165,23 +166,33 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _probe(items: Iterator[Item], format: str) -> Iterator[Item]:
-    """The items again, the first that a reader takes in front of those before it."""
+@contextlib.contextmanager
+def _bounded(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """DuckDB within ``MEMORY``."""
+    before = con.execute("select current_setting('memory_limit')").fetchall()[0][0]
+    con.execute(f"set memory_limit = '{MEMORY}'")
+    try:
+        yield
+    finally:
+        con.execute("set memory_limit = $limit", {"limit": before})
+
+
+def _probe(items: Iterator[Item], format: str) -> tuple[list[Item], bool]:
+    """The items up to the first that a reader takes, and whether there is one."""
     head: list[Item] = []
     for item in items:
-        if item.error is None and shape_of(item.value, format) is not None:
-            yield item
-            break
         head.append(item)
+        if item.error is None and shape_of(item.value, format) is not None:
+            return head, True
         if len(head) >= PROBED:
             break
-    yield from head
-    yield from items
+    return head, False
 
 
-def _why_not(first: Item | None, format: str) -> str:
-    if first is None:
+def _why_not(head: list[Item], format: str) -> str:
+    if not head:
         return "the file is empty"
+    first = head[0]
     wanted = "a known format" if format == "auto" else f"the format {format}"
     if first.error:
         return f"expected {wanted}, got text that is {first.error} ({first.place})"
@@ -200,6 +211,7 @@ class _Batch:
     edges: list[DeclaredEdge] = field(default_factory=list)
     whole: list[tuple[str, TrajectoryRecord]] = field(default_factory=list)
     fragments: list[tuple[str, str, list[dict[str, object]]]] = field(default_factory=list)
+    aliases: dict[Key, set[str]] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     size: int = 0
@@ -245,6 +257,7 @@ class _Run:
         self.num_bytes = num_bytes
         self.occurrences: Counter[str] = Counter()
         self.told: dict[Key, _Tally | None] = {}
+        self.fresh: set[Key] = set()
         self.gathered: dict[tuple[int, str | None], tuple[Shape, list[Item]]] = {}
         self.forgotten = {
             row[0]
@@ -368,6 +381,9 @@ class _Run:
                         report.forgotten += 1
                         continue
                     batch.fragments.append((shape.format, record.conversation, record.events))
+                    if record.aliases:
+                        named = (shape.format, storable(record.conversation))
+                        batch.aliases.setdefault(named, set()).update(record.aliases)
                     batch.size += len(record.events)
                 case ToolRecord():
                     batch.tools.append(record)
@@ -453,34 +469,62 @@ class _Run:
         return kept
 
     def _store_fragments(self, batch: _Batch) -> None:
-        """New conversations are assembled at once, known ones at the end of the file."""
+        """New conversations are assembled at once, others at the end of the file.
+
+        So are those with other names, since what they belong to may still come.
+        """
         if not batch.fragments:
             return
         told, redacted = stage_events(batch.fragments, self.handling)
         self.report.redacted += redacted
         known = known_conversations(self.con, told, self.source)
         append_fragments(self.con, told, self.source)
-        mark_pending(self.con, known, self.source)
-        for key in known:
+        append_aliases(self.con, batch.aliases, self.source)
+        self.fresh.update(batch.aliases.keys() - known - self.fresh)
+        waiting = known | batch.aliases.keys()
+        mark_pending(self.con, waiting, self.source)
+        for key in waiting:
             self.told.setdefault(key, None)
-        new = {key: one for key, one in told.items() if key not in known}
-        self._assemble(new, set(new), is_first=True)
+        new = {key: one for key, one in told.items() if key not in waiting}
+        for key, rows in self._assemble(new, {key: [key] for key in new})[0].items():
+            self._tally(key, rows, "new")
 
     def settle(self) -> None:
         """Assemble every conversation of this source that has waited for the end of its file."""
-        while True:
-            keys = pending_conversations(self.con, self.source, BATCH_CALLS)
-            if not keys:
-                return
+        while keys := pending_conversations(self.con, self.source, BATCH_CALLS):
             with transaction(self.con):
-                whole, learnt = merge_fragments(self.con, keys, self.source)
-                self._assemble(whole, learnt, is_first=False)
+                groups = linked_conversations(self.con, keys, self.source)
+                whole, learnt = merge_fragments(
+                    self.con, [key for group in groups.values() for key in group], self.source
+                )
+                told = {
+                    lead: Told({k: e for key in group for k, e in whole[key].events.items()})
+                    for lead, group in groups.items()
+                }
+                made, changed = self._assemble(told, groups)
+                for lead, group in groups.items():
+                    touched = [key for key in group if key in self.told]
+                    if not touched:  # left by a reading that was killed
+                        continue
+                    if self.fresh.issuperset(group):
+                        outcome = "new"
+                    elif lead in changed or not learnt.isdisjoint(group):
+                        outcome = "updated"
+                    else:
+                        outcome = "duplicate"
+                    self._tally(lead, made[lead], outcome)
             self._tell(None)
 
-    def _assemble(self, told: dict[Key, Told], learnt: set[Key], *, is_first: bool) -> None:
-        """Trajectories of these conversations, in place of those made of fewer events."""
+    def _assemble(
+        self, told: dict[Key, Told], groups: dict[Key, list[Key]]
+    ) -> tuple[dict[Key, list[Staged]], set[Key]]:
+        """Trajectories of these conversations, in place of those made of fewer events.
+
+        Returns:
+            Them by conversation, and the conversations where something changed.
+        """
         if not told:
-            return
+            return {}, set()
         records: list[tuple[str, TrajectoryRecord]] = []
         conversations: list[str] = []
         strange: list[Rejected] = []
@@ -509,18 +553,13 @@ class _Run:
             self.report.note(record)
             self.report.formats[format] += 1
         staged, _ = stage(records, self.source, self.handling, assembled_from=conversations)
-        changed = replace_assembled(self.con, staged, list(told), self.source)
+        changed = replace_assembled(self.con, staged, groups, self.source)
         store_tools(self.con, tools, self.source, self.delivery)
         self._reject(strange, "trajectories")
         made_of: dict[Key, list[Staged]] = {key: [] for key in told}
         for row in staged:
             made_of[(row.format, row.assembled_from or "")].append(row)
-        for key, rows in made_of.items():
-            if is_first:
-                self._tally(key, rows, "new")
-            elif key in self.told:  # others were left by a reading that was killed
-                is_changed = key in changed or key in learnt
-                self._tally(key, rows, "updated" if is_changed else "duplicate")
+        return made_of, changed
 
     def _tally(self, key: Key, rows: list[Staged], outcome: str) -> None:
         """Count a conversation once, as it is now, however often the file comes back to it."""

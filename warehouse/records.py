@@ -10,7 +10,8 @@ class ToolRecord:
     """A tool's contract as a catalogue states it.
 
     ``parameters`` is a list of objects with name, type, description, required. ``namespace`` is
-    None for a tool of the source itself, or the server that the record names.
+    None for a tool of the source itself, or the server that the record names. ``status`` is active,
+    or deprecated where the source says so.
     """
 
     name: str
@@ -19,6 +20,7 @@ class ToolRecord:
     input_types: tuple[str, ...] = ()
     output_types: tuple[str, ...] = ()
     namespace: str | None = None
+    status: str = "active"
 
 
 @dataclass(slots=True)
@@ -116,10 +118,14 @@ class Fragment:
     object with string keys. Under the keys ``arguments`` and ``result`` stand what the call was
     given and what it gave: text of any size, which the store may shorten; ``assemble`` passes both
     on unread, so whatever must be seen in them (a hidden error) is written into the event first.
+
+    ``aliases`` are other names of the conversation, for formats whose pieces know only the piece
+    before them: fragments that share a name, directly or over others, are one conversation.
     """
 
     conversation: str
     events: list[dict[str, Any]]
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

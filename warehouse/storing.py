@@ -3,8 +3,11 @@
 Everything here runs inside the caller's transaction.
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 import duckdb
@@ -13,6 +16,7 @@ import polars as pl
 
 from warehouse.connection import utc_now
 from warehouse.identity import CallForm, Form, digest, supersedes
+from warehouse.linking import Key, groups_of
 from warehouse.records import DeclaredEdge, Rejected, ToolRecord
 from warehouse.redact import redact_text, storable
 from warehouse.staging import Staged, Told, encoded, read_events
@@ -268,9 +272,6 @@ def _insert(
 
 # --- conversations told in pieces -----------------------------------------------------------------
 
-Key = tuple[str, str]
-"""(format, conversation)."""
-
 
 def known_conversations(
     con: duckdb.DuckDBPyConnection, keys: Iterable[Key], source: str
@@ -307,6 +308,52 @@ def append_fragments(con: duckdb.DuckDBPyConnection, told: dict[Key, Told], sour
             "events": pl.String,
         },
     )
+
+
+def append_aliases(
+    con: duckdb.DuckDBPyConnection, aliases: dict[Key, set[str]], source: str
+) -> None:
+    """Remember other names of conversations."""
+    rows = [
+        (source, format, conversation, storable(alias))
+        for (format, conversation), names in aliases.items()
+        for alias in sorted(names)
+    ]
+    _insert(
+        con,
+        "insert into fragment_alias by name select * from staged except "
+        "select * from fragment_alias",
+        rows,
+        {
+            "source": pl.String,
+            "format": pl.String,
+            "conversation": pl.String,
+            "alias": pl.String,
+        },
+    )
+
+
+def linked_conversations(
+    con: duckdb.DuckDBPyConnection, keys: Sequence[Key], source: str
+) -> dict[Key, list[Key]]:
+    """These and all that share a name with them, over any number of others; the least leads."""
+    asked: set[Key] = set()
+    reached = set(keys)
+    names: set[tuple[Key, str]] = set()
+    while ask := sorted(reached - asked):
+        asked.update(ask)
+        con.register("wanted", _frame(ask, {"format": pl.String, "conversation": pl.String}))
+        rows = con.execute(
+            "select distinct b.format, b.conversation, b.alias from fragment_alias a "
+            "join wanted w using (format, conversation) "
+            "join fragment_alias b on b.source = a.source and b.format = a.format "
+            "and b.alias = a.alias where a.source = ?",
+            [source],
+        ).fetchall()
+        con.unregister("wanted")
+        names.update(((format, conversation), alias) for format, conversation, alias in rows)
+        reached.update((format, conversation) for format, conversation, _ in rows)
+    return groups_of(keys, sorted(names))
 
 
 def mark_pending(con: duckdb.DuckDBPyConnection, keys: Iterable[Key], source: str) -> None:
@@ -381,19 +428,26 @@ def merge_fragments(
 
 
 def replace_assembled(
-    con: duckdb.DuckDBPyConnection, staged: Sequence[Staged], keys: Sequence[Key], source: str
+    con: duckdb.DuckDBPyConnection,
+    staged: Sequence[Staged],
+    groups: dict[Key, list[Key]],
+    source: str,
 ) -> set[Key]:
-    """Make these the trajectories of the conversations; those where something changed."""
-    con.register("wanted", _frame(keys, {"format": pl.String, "assembled_from": pl.String}))
+    """Make these the trajectories of the conversations; those where something changed.
+
+    ``groups`` are the conversations each is made of, by the one that leads.
+    """
+    leader = {key: lead for lead, keys in groups.items() for key in keys}
+    con.register("wanted", _frame(list(leader), {"format": pl.String, "assembled_from": pl.String}))
     stored: dict[Key, dict[str, str]] = {}
     for format, conversation, trajectory_id, content in con.execute(
         "select t.format, t.assembled_from, t.trajectory_id, t.content_hash from trajectory t "
         "join wanted using (format, assembled_from) where t.source = ?",
         [source],
     ).fetchall():
-        stored.setdefault((format, conversation), {})[trajectory_id] = content
+        stored.setdefault(leader[format, conversation], {})[trajectory_id] = content
     con.unregister("wanted")
-    told: dict[Key, list[Staged]] = {key: [] for key in keys}
+    told: dict[Key, list[Staged]] = {key: [] for key in groups}
     for one in staged:
         told[(one.format, one.assembled_from or "")].append(one)
     changed = {
@@ -402,7 +456,7 @@ def replace_assembled(
         if stored.get(key, {}) != {one.trajectory_id: one.content_hash for one in ones}
     }
     delete_trajectories(con, [i for key in changed for i in stored.get(key, {})])
-    append_trajectories(con, [one for key in keys if key in changed for one in told[key]], source)
+    append_trajectories(con, [one for key in told if key in changed for one in told[key]], source)
     return changed
 
 
@@ -412,50 +466,84 @@ def replace_assembled(
 def store_tools(
     con: duckdb.DuckDBPyConnection, tools: list[ToolRecord], source: str, delivery: int
 ) -> Counter[str]:
-    """Contracts that are new or changed; counts by outcome."""
+    """Contracts that are new or changed; counts by outcome.
+
+    Within one delivery the fullest contract of a name counts, and of equally full ones the one with
+    the greatest hash, so that the order of records does not matter. A mere mention (a name with a
+    description, as spans carry it) never overrules a contract with parameters.
+    """
     counts: Counter[str] = Counter()
     if not tools:
         return counts
-    # The current contract of each name; within one delivery the greatest hash counts, so that the
-    # order of its records does not matter.
-    namespaces = {tool.namespace or source for tool in tools}
+    namespaces = {_namespace(tool, source) for tool in tools}
     current = {
-        (namespace, name): (delivered, contract, status)
-        for namespace, name, delivered, contract, status in con.execute(
-            "select namespace, name, delivery, contract_hash, status from tool_version "
-            "where list_contains(?, namespace) qualify row_number() over "
-            "(partition by namespace, name order by delivery desc, contract_hash desc) = 1",
+        (namespace, name): (delivered, (parameters != "[]", contract), status)
+        for namespace, name, delivered, contract, parameters, status in con.execute(
+            "select namespace, name, delivery, contract_hash, parameters, status "
+            "from tool_version where list_contains(?, namespace) qualify row_number() over "
+            "(partition by namespace, name order by delivery desc, parameters <> '[]' desc, "
+            "contract_hash desc) = 1",
             [sorted(namespaces)],
         ).fetchall()
     }
     rows = []
     for tool in tools:
-        row = tool_row(storable(tool.namespace or source), tool, delivery)
-        key, contract = (row[0], row[1]), row[2]
+        row = tool_row(_namespace(tool, source), tool, delivery)
+        key, contract, status = (row[0], row[1]), (row[4] != "[]", row[2]), row[7]
         old = current.get(key)
-        if old and (old[1:] == (contract, "active") or (old[0] == delivery and old[1] > contract)):
-            counts["duplicate"] += 1
-            continue
+        if old:
+            is_same = old[1:] == (contract, status)
+            is_mention = old[1][0] and not contract[0]
+            if is_same or is_mention or (old[0] == delivery and old[1] > contract):
+                counts["duplicate"] += 1
+                continue
         counts["updated" if old else "new"] += 1
-        current[key] = (delivery, contract, "active")
+        current[key] = (delivery, contract, status)
         rows.append(row)
-    append_tools(con, rows)
+    append_tools(con, rows, source)
     return counts
 
 
-def append_tools(con: duckdb.DuckDBPyConnection, rows: list[list[Any]]) -> None:
-    """Add rows of ``tool_row`` to tool_version."""
-    _insert(con, "insert into tool_version by name select * from staged", rows, _TOOL)
+def _namespace(tool: ToolRecord, source: str) -> str:
+    """Of the server that the record names, else of the source; a slash parts it from the name."""
+    return storable(tool.namespace or source).replace("/", "-")
 
 
-def tool_row(namespace: str, tool: ToolRecord, delivery: int, status: str = "active") -> list[Any]:
+def append_tools(
+    con: duckdb.DuckDBPyConnection, rows: list[list[Any]], source: str | None = None
+) -> None:
+    """Add rows of ``tool_row`` to tool_version, and when and from where they came."""
+    if rows:
+        con.register("staged", _frame(rows, _TOOL))
+        con.execute("insert into tool_version by name select * from staged")
+        con.execute(
+            "insert into catalogue_delivery select distinct namespace, delivery, ?, ? "
+            "from staged s where not exists (select 1 from catalogue_delivery d "
+            "where d.namespace = s.namespace and d.delivery = s.delivery)",
+            [utc_now(), source],
+        )
+        con.unregister("staged")
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _texts(texts: Sequence[str]) -> str:
+    """What ``json.dumps`` makes of a list of texts."""
+    return f"[{', '.join(map(encode_basestring_ascii, texts))}]"
+
+
+def tool_row(namespace: str, tool: ToolRecord, delivery: int) -> list[Any]:
     """A row of tool_version."""
     name = storable(tool.name)
     description = storable(redact_text(tool.description))
-    parameters = encoded(list(tool.parameters))
-    inputs, outputs = encoded(list(tool.input_types)), encoded(list(tool.output_types))
-    contract = digest(description, parameters, inputs, outputs)[:32]
-    return [namespace, name, contract, description, parameters, inputs, outputs, status, delivery]
+    parameters = storable(_JSON(list(tool.parameters)))
+    inputs, outputs = _texts(tool.input_types), _texts(tool.output_types)
+    # What ``identity.digest`` gives for the four texts, at a fraction of the time.
+    told = ",".join(map(encode_basestring, (description, parameters, inputs, outputs)))
+    contract = hashlib.sha256(f"[{told}]".encode()).hexdigest()[:32]
+    contents = (description, parameters, inputs, outputs)
+    return [namespace, name, contract, *contents, tool.status, delivery]
 
 
 def store_edges(con: duckdb.DuckDBPyConnection, edges: list[DeclaredEdge], source: str) -> None:

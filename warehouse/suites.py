@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from warehouse.aliases import renames
 from warehouse.connection import transaction, utc_now
 from warehouse.errors import UnknownSuite
 from warehouse.graph import GraphParameters, prepare
@@ -158,13 +159,22 @@ def find_suite(con: duckdb.DuckDBPyConnection, name: str) -> Suite:
 
 
 def read_suite(con: duckdb.DuckDBPyConnection, suite: Suite) -> pl.DataFrame:
-    """The suite's rows by trajectory id: id, request, tools, links, has_links (lists as JSON)."""
+    """The suite's rows by trajectory id: id, request, tools, links, has_links (lists as JSON).
+
+    The rows stay as they were frozen; tools that were renamed since are read under their new name.
+    """
+    rows = con.execute(
+        "select trajectory_id, request, tools, links, has_links from suite_row "
+        "where name = ? and version = ? order by trajectory_id",
+        [suite.name, suite.version],
+    ).fetchall()
+    if renamed := renames(con):
+        rows = [
+            (*row[:2], json.dumps([renamed.get(key, key) for key in json.loads(row[2])]), *row[3:])
+            for row in rows
+        ]
     return pl.DataFrame(
-        con.execute(
-            "select trajectory_id, request, tools, links, has_links from suite_row "
-            "where name = ? and version = ? order by trajectory_id",
-            [suite.name, suite.version],
-        ).fetchall(),
+        rows,
         schema={
             "id": pl.String,
             "request": pl.String,

@@ -24,42 +24,33 @@ def leaves(value: Any) -> list[str]:
     Short text and small numbers are the same everywhere by chance; see ``is_telling``.
     """
     found: list[str] = []
-    _collect(value, found)
-    return found
-
-
-def _collect(value: Any, found: list[str]) -> None:
-    kind = type(value)
-    if kind is str:
-        if len(value) >= _MIN_TEXT:
-            found.append(value)
-    elif kind is dict:
-        for item in value.values():
-            if type(item) is str:
+    waiting: list[Any] = [[value]]
+    while waiting:
+        items = waiting.pop()
+        for item in items.values() if type(items) is dict else items:
+            kind = type(item)
+            if kind is str:
                 if len(item) >= _MIN_TEXT:
                     found.append(item)
-            else:
-                _collect(item, found)
-    elif kind is list:
-        for item in value:
-            _collect(item, found)
-    elif (kind is int or kind is float) and not -_MIN_NUMBER < value < _MIN_NUMBER:
-        found.append(repr(value))
+            elif kind is dict or kind is list:
+                waiting.append(item)
+            elif (kind is int or kind is float) and not -_MIN_NUMBER < item < _MIN_NUMBER:
+                found.append(repr(item))
+    return found
 
 
 def json_leaves(text: str) -> list[str] | None:
     """The leaves of a text that is a JSON object or list; None where it is neither."""
     if text[0] not in "{[":
         return None
-    found: list[str] = []
     try:
-        _collect(_decode(text), found)
+        return leaves(_decode(text))
     except (msgspec.DecodeError, ValueError, RecursionError):
-        try:
-            _collect(parse(text), found)
-        except (ValueError, RecursionError):
-            return None
-    return found
+        pass
+    try:
+        return leaves(parse(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 def values_in(text: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from tests.factories import chores, trajectory, write_lines
+from tests.factories import chores, tool, trajectory, write_lines
 
 runner = CliRunner()
 
@@ -72,8 +72,34 @@ def test_every_command_also_speaks_to_people(home, tmp_path):
         ("catalogue", "list"), ("suite", "refresh"), ("suite", "list"),
         ("suite", "show", "chores/test"), ("status",), ("quarantine", "retry"),
         ("catalogue", "sync", str(tmp_path / "chores" / "tools.jsonl")),
+        ("catalogue", "diff"), ("catalogue", "rename", "read_mail", "open_mail"),
+        ("catalogue", "deprecate", "translate"), ("catalogue", "list"),
     ):  # fmt: skip
         assert run(*arguments).stdout.strip(), arguments
+
+
+def test_a_catalogue_is_kept_by_command(home, tmp_path):
+    def lines(*names):
+        return str(
+            write_lines(tmp_path / "t.jsonl", [tool(name, f"does {name}") for name in names])
+        )
+
+    assert len(run_json("catalogue", "sync", lines(*"abcdef"), "--namespace", "s")["added"]) == 6
+    assert "--force" in error_of("catalogue", "sync", lines("a"), "--source", "s")
+    forced = run_json("catalogue", "sync", lines("a", "g"), "--source", "s", "--force")
+    assert forced["removed"] == list("bcdef")
+    assert run_json("catalogue", "diff")["removed"] == list("bcdef")
+    assert run_json("catalogue", "diff", "s@1", "s")["added"] == ["g"]
+    assert run_json("catalogue", "rename", "b", "g")["new"] == "s/g"
+    assert "--merge" in error_of("catalogue", "rename", "a", "g")
+    assert run_json("catalogue", "deprecate", "a")["status"] == "deprecated"
+    listed = run_json("catalogue", "list")
+    assert {t["name"]: t["status"] for t in listed["tools"]} == {"a": "deprecated", "g": "active"}
+    assert listed["renamed"][0]["old"] == "s/b"
+    assert run_json("catalogue", "deprecate", "a", "--undo")["status"] == "active"
+    assert run_json("catalogue", "rename", "g", "b")["undone"]
+    assert "none has" in error_of("catalogue", "deprecate", "nothing")
+    error_of("catalogue", "diff", "nowhere", "s", code=2)
 
 
 def test_standard_input_is_read(home):

@@ -190,3 +190,49 @@ def test_a_damaged_readout_is_refused(tmp_path):
     save_file({**weights, "graph_marker": weights["graph_marker"] + 1}, file)
     with pytest.raises(CheckpointMismatch, match="belongs to another planner"):
         load_llm_planner(tmp_path / "planner", embed, llm)
+
+
+RENAMED = {"s/a": "t/new", "s/nowhere": "s/x"}
+
+
+def renamed(plans):
+    return [
+        [(tuple(RENAMED.get(key, key) for key in plan.tools), plan.score) for plan in ranked]
+        for ranked in plans
+    ]
+
+
+def told(plans):
+    return [[(plan.tools, plan.score) for plan in ranked] for ranked in plans]
+
+
+def test_a_stored_planner_finds_renamed_tools_by_their_new_keys(tmp_path):
+    made = save(tmp_path / "planner")
+    requests = ["abc", "a", ""]
+    loaded = load_planner(tmp_path / "planner", embed, renamed=RENAMED)
+    assert loaded.graph.keys == ("t/new", "s/b", "s/ü")
+    assert told(loaded.plan(requests, top=4)) == renamed(made.plan(requests, top=4))
+    assert loaded.dataflow_namespaces == {"s", "t"}
+    allowed = load_planner(tmp_path / "planner", embed, {"s/b", "s/ü", "s/a"}, RENAMED)
+    assert not {"s/a", "t/new"} & {
+        key for plans in allowed.plan(requests, 4) for plan in plans for key in plan.tools
+    }
+
+
+def test_of_two_tools_that_became_one_the_planner_offers_one(tmp_path):
+    save(tmp_path / "planner")
+    loaded = load_planner(tmp_path / "planner", embed, {"s/b", "s/ü"}, {"s/a": "s/b"})
+    assert loaded.graph.keys == KEYS
+    tools = {key for plan in loaded.plan(["abc"], 4)[0] for key in plan.tools}
+    assert tools <= {"s/b", "s/ü"}
+
+
+def test_the_llm_reads_old_names_and_its_plans_have_the_new_keys(tmp_path):
+    llm = tiny_llm()
+    made = save_with_readout(tmp_path / "planner", llm)
+    loaded = load_llm_planner(tmp_path / "planner", embed, llm, renamed=RENAMED)
+    assert told(loaded.plan(["abc", "c"], top=2)) == renamed(made.plan(["abc", "c"], top=2))
+    without = load_llm_planner(tmp_path / "planner", embed, llm, {"s/b", "s/ü"}, RENAMED)
+    tools = {key for plan in without.plan(["abc"], 4)[0] for key in plan.tools}
+    assert tools
+    assert tools <= {"s/b", "s/ü"}

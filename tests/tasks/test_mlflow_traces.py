@@ -9,7 +9,9 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import ErrorCode
 
+from tasks.ingesting import ingest
 from tasks.mlflow_traces import export_traces
+from tasks.settings import Settings
 from warehouse.errors import UnreadableInput
 from warehouse.readers.reading import read_file
 
@@ -120,3 +122,16 @@ def test_a_trace_without_spans_is_written_with_what_is_known(store, tmp_path, mo
     assert {t.request for t in trajectories} == {f"request {n}" for n in range(TRACES) if n != 1}
     assert "no spans yet" in caplog.text
     assert "is gone" in caplog.text
+
+
+def test_an_experiment_is_ingested_and_followed_like_a_folder(store, tmp_path):
+    settings = Settings(home=tmp_path, mlflow_uri=store)
+    first = ingest(settings, ["mlflow:agents", "mlflow:running"])
+    assert first["refused"] == []
+    assert first["totals"]["trajectories"]["new"] == TRACES + 1
+    assert [file["path"] for file in first["files"]] == ["mlflow:agents", "mlflow:running"]
+    assert [file["source"] for file in first["files"]] == ["agents", "running"]
+    again = ingest(settings, ["mlflow:agents"])
+    assert again["totals"]["trajectories"]["new"] == again["totals"]["trajectories"]["updated"] == 0
+    with pytest.raises(UnreadableInput, match="there are:"):
+        ingest(settings, ["mlflow:nowhere"])

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import time
+from importlib.resources import files
 
 import duckdb
 import pytest
@@ -26,8 +27,8 @@ def test_migrations_run_by_themselves_and_once(tmp_path):
     for _ in range(2):
         with open_warehouse(tmp_path / "new" / "w.duckdb") as con:
             numbers = con.sql("select number from schema_migration order by number").fetchall()
-            assert numbers == [(i + 1,) for i in range(len(numbers))]
-            assert len(numbers) >= 3
+            scripts = files("warehouse").joinpath("migrations").iterdir()
+            assert numbers == sorted((int(script.name[:4]),) for script in scripts)
 
 
 def test_a_held_file_is_waited_for_39_644(tmp_path):

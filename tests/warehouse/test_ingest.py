@@ -469,7 +469,7 @@ def test_single_messages_are_gathered_by_conversation_id(con, tmp_path):
 def test_files_that_only_look_like_ours_are_refused(con, tmp_path):
     for value in (
         {"name": "my-agent", "version": "1.0.0", "description": "a package"},
-        {"name": "t", "description": "d", "inputSchema": {"type": "object"}},
+        {"name": "t", "description": "d", "engines": {"node": ">=20"}},
         {"messages": [{"role": "user", "content": {"type": "text", "text": "q"}}]},
     ):
         assert ingest(con, write_lines(tmp_path / "x.json", [value])).skipped

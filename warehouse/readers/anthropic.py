@@ -8,7 +8,7 @@ with that result known, and so begins the next turn.
 from collections.abc import Iterator
 from typing import Any
 
-from warehouse.readers.pairing import Pairing, settle, text_of
+from warehouse.readers.pairing import Pairing, request_of, settle, text_of
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item, parse
@@ -37,6 +37,8 @@ _SILENT = frozenset(
     }
 )
 """Blocks that are known and hold no call."""
+_BEDROCK_USE, _BEDROCK_RESULT = "toolUse", "toolResult"
+_BEDROCK_SILENT = frozenset({"text", "reasoningContent", "image", "document", "cachePoint"})
 _LOOKED_AT = 8
 _EVENTS = frozenset(
     {
@@ -52,8 +54,10 @@ _EVENTS = frozenset(
 
 
 def is_tool_block(block: dict[str, Any]) -> bool:
-    """A block that holds a call or its result."""
+    """A block that holds a call or its result; Bedrock's Converse API names it by its key."""
     kind = block.get("type")
+    if kind is None:
+        return _BEDROCK_USE in block or _BEDROCK_RESULT in block
     return type(kind) is str and (kind in _USES or kind.endswith(_RESULT))
 
 
@@ -132,9 +136,6 @@ def read_conversation(item: Item) -> Iterator[Record]:
     value = item.value
     wrapper: dict[str, Any] = value if isinstance(value, dict) else {}
     messages: list[Any] = value if not wrapper else wrapper.get("messages") or [wrapper]
-    response = wrapper.get("response")
-    if isinstance(response, dict) and isinstance(response.get("content"), list):
-        messages = [*messages, {**response, "role": "assistant"}]
     yield from tool_records(wrapper.get("tools"))
     pairing = pair_messages(messages)
     for what in pairing.ignored:
@@ -168,25 +169,6 @@ def read_stream(item: Item) -> Iterator[Record]:
         message = glued(events)
         if message is not None:
             yield from read_conversation(Item(item.place, item.text, message))
-
-
-def request_of(messages: list[Any]) -> str:
-    """What the user asked first: text that is no result."""
-    for message in messages:
-        if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, str):
-                return content
-            texts = [
-                block["text"]
-                for block in (content if isinstance(content, list) else ())
-                if isinstance(block, dict)
-                and block.get("type") == "text"
-                and isinstance(block.get("text"), str)
-            ]
-            if texts:
-                return "\n".join(texts)
-    return ""
 
 
 def tool_records(tools: Any) -> Iterator[ToolRecord]:
@@ -236,6 +218,9 @@ def add_message(pairing: Pairing, message: Any) -> None:
     callers: list[tuple[Call, str]] = []
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else None
+        if kind is None and isinstance(block, dict):
+            block = _from_bedrock(block)
+            kind = block.get("type")
         if kind in _USES:
             call = _call(block)
             if call is None:
@@ -260,6 +245,16 @@ def add_message(pairing: Pairing, message: Any) -> None:
         call.parent = pairing.position_of(caller_id)
     if role == "user":
         pairing.heard()
+
+
+def _from_bedrock(block: dict[str, Any]) -> dict[str, Any]:
+    """A block of Bedrock's Converse API as one of the messages API."""
+    use, result = block.get(_BEDROCK_USE), block.get(_BEDROCK_RESULT)
+    if isinstance(use, dict):
+        return {**use, "type": "tool_use", "id": use.get("toolUseId")}
+    if isinstance(result, dict):
+        return {**result, "type": _RESULT, "is_error": result.get("status") == "error"}
+    return {"type": "text"} if _BEDROCK_SILENT & block.keys() else block
 
 
 def _call(block: dict[str, Any]) -> Call | None:

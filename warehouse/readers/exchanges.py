@@ -8,8 +8,8 @@ come, also where a telling lacks the beginning, lacks a result, or names the cal
 
 A call is the same call where its random id says so, or else where everything before it is the same.
 A conversation is known by the id it names, or by its first user message. Responses that go on from
-``previous_response_id`` repeat nothing and name no beginning: all responses of a source that could
-be part of such a chain are looked at together.
+``previous_response_id`` repeat nothing and name no beginning: each is a piece of its own, known by
+its id, by that of the response before it, and by the first user message where it has one.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ import msgspec
 
 from warehouse.readers import anthropic, openai_chat, openai_responses
 from warehouse.readers.clock import moment_of
-from warehouse.readers.pairing import Pairing, is_telling, mark_cut
+from warehouse.readers.pairing import Pairing, is_telling, mark_cut, request_of
 from warehouse.readers.sse import is_stream, parse_events
 from warehouse.readers.stream import Item, parse
 from warehouse.records import Call, Fragment, Ignored, Record, ToolRecord, TrajectoryRecord
@@ -32,8 +32,8 @@ CHAT, RESPONSES, ANTHROPIC = "openai", "openai_responses", "anthropic"
 _BODY = ("messages", "input", "choices", "output", "object", "error")
 _NESTED = ("body", "json", "postData", "content", "data")
 _TEXT = ("string", "text")
-_CHAINED = "responses"
-"""The conversation of all responses that may go on from one another."""
+_CHAINED = "response "
+"""How the name of a piece begins that may go on from another."""
 
 
 # --- which API ------------------------------------------------------------------------------------
@@ -86,7 +86,9 @@ def _family(value: Any) -> str | None:
             return CHAT if isinstance(body.get("messages"), list) else None
         if answer.get("object") == "response" or openai_responses.is_response(answer):
             return RESPONSES
-        if answer.get("type") == "message" and isinstance(answer.get("content"), list):
+        if isinstance(answer.get("content"), list) and (
+            answer.get("type") == "message" or "stop_reason" in answer
+        ):
             return ANTHROPIC
     elif isinstance(answer, str):
         head = answer[:4096]
@@ -186,7 +188,7 @@ def read_chat(item: Item) -> Iterator[Record]:
     ]
     yield from _records(
         _Told(
-            openai_chat.request_of(body.get("messages") or []),
+            request_of(body.get("messages") or []),
             pairing,
             history,
             tools,
@@ -208,7 +210,7 @@ def read_anthropic(item: Item) -> Iterator[Record]:
         anthropic.add_message(pairing, {**answer, "role": "assistant"})
     yield from _records(
         _Told(
-            anthropic.request_of(messages),
+            request_of(messages),
             pairing,
             history,
             list(anthropic.tool_records(body.get("tools"))),
@@ -241,7 +243,7 @@ def read_responses(item: Item) -> Iterator[Record]:
     stored = body.get("store") is not False and answer.get("store") is not False
     yield from _records(
         _Told(
-            openai_responses.request_of(given),
+            request_of(given),
             pairing,
             history,
             [
@@ -304,13 +306,16 @@ def _records(told: _Told) -> Iterator[Record]:
     for _ in range(told.broken):
         yield Ignored("event of a stream that is no JSON")
     opening = f"opening {_hash(' '.join(told.request.split()))[:24]}"
+    aliases: tuple[str, ...] = ()
     if told.conversation is not None:
         conversation = f"conversation {told.conversation}"
     elif told.by_opening:
         conversation = opening
     else:
-        conversation = _CHAINED
-    yield Fragment(conversation, _events(told, opening))
+        conversation = f"{_CHAINED}{told.response_id}"
+        names = [told.response_id, told.previous, opening if told.request else None]
+        aliases = tuple(name for name in names if name)
+    yield Fragment(conversation, _events(told, opening), aliases)
 
 
 def _events(told: _Told, opening: str) -> list[dict[str, Any]]:
@@ -702,7 +707,7 @@ def _trajectories(
     for reply in sorted(replies, key=_order):
         if reply["first"] is not None or reply["previous"] is not None:
             continue
-        if conversation != _CHAINED and leaves:
+        if leaves and not conversation.startswith(_CHAINED):
             continue
         if reply["opening"] not in spoken:
             spoken.add(reply["opening"])
@@ -741,7 +746,7 @@ def _trajectory(
         )
     named = head["conversation"] if head else None
     opening = head["opening"] if head else conversation
-    ident = conversation if conversation != _CHAINED else opening
+    ident = whole = opening if conversation.startswith(_CHAINED) else conversation
     fork = next((n for n in reversed(path) if n.parent is None or len(n.parent.children) > 1), None)
     if fork is not None:
         # The result is no part of it, so that a conversation keeps its name while it goes on.
@@ -756,5 +761,5 @@ def _trajectory(
         started_at=moment_of(min(times, default=None)),
         orphans=[event["result"] for event in lost if isinstance(event["result"], str)],
         duplicates=max((node.copies for node in path), default=0),
-        conversation=named or (opening if conversation == _CHAINED else conversation),
+        conversation=named or whole,
     )

@@ -17,6 +17,7 @@ from warehouse.readers.genai_messages import (
     failed_payload,
     failed_value,
     joined,
+    joined_parts,
     messages_of,
     nested,
     pairs,
@@ -36,6 +37,7 @@ _NAME = (
     "tool_call.function.name",
     "ai.toolCall.name",
     "mcp.tool.name",
+    "spring.ai.tool.definition.name",
     "traceloop.entity.name",
 )
 _CALL_ID = (
@@ -55,6 +57,7 @@ _ARGUMENTS = (
     "tool_call.function.arguments",
     "ai.toolCall.args",
     "tool_arguments",
+    "spring.ai.tool.call.arguments",
     "traceloop.entity.input",
     "langfuse.observation.input",
     "gen_ai.prompt",
@@ -67,6 +70,7 @@ _RESULT = (
     "output.value",
     "ai.toolCall.result",
     "tool_response",
+    "spring.ai.tool.call.result",
     "traceloop.entity.output",
     "langfuse.observation.output",
     "gen_ai.completion",
@@ -81,13 +85,32 @@ _CONVERSATION = (
     "langsmith.metadata.session_id",
     "langsmith.metadata.thread_id",
     "langsmith.metadata.conversation_id",
+    "gcp.vertex.agent.session_id",
+    "ai.telemetry.metadata.sessionId",
+    "ai.telemetry.metadata.threadId",
+    "ai.telemetry.metadata.conversationId",
+    "ai.telemetry.metadata.chatId",
 )
 _PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system")
 _OUTPUT = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response", "ai.response.toolCalls")
-_INPUT = ("gen_ai.input.messages", "gcp.vertex.agent.llm_request", "ai.prompt.messages")
+_INPUT = (
+    "gen_ai.input.messages",
+    "gcp.vertex.agent.llm_request",
+    "ai.prompt.messages",
+    "pydantic_ai.all_messages",
+    "all_messages_events",
+)
+_TOLD = "events"
+"""Where Pydantic AI writes the messages of a model, what came back among them."""
 _OUTPUT_NESTED = ("llm.output_messages.", "gen_ai.completion.")
 _INPUT_NESTED = ("llm.input_messages.", "gen_ai.prompt.")
-_REQUEST = ("input.value", "traceloop.entity.input", "langfuse.observation.input", "ai.prompt")
+_REQUEST = (
+    "input.value",
+    "traceloop.entity.input",
+    "langfuse.observation.input",
+    "ai.prompt",
+    "gen_ai.prompt",
+)
 
 _OPERATIONS = {
     "execute_tool": "tool",
@@ -125,13 +148,24 @@ _AI_SDK = {
     "ai.streamText.doStream": "llm",
 }
 _FAILURES = ("error.type", "langfuse.observation.level", "gen_ai.tool.status")
-_TOOLS = (
-    "gen_ai.tool.definitions",
+_SCHEMA = (
+    "tool.json_schema",
+    "tool.parameters",
+    "gen_ai.tool.json_schema",
+    "spring.ai.tool.definition.schema",
+)
+_DESCRIPTION = (
     "gen_ai.tool.description",
     "tool.description",
-    "tool.parameters",
-    "tool.json_schema",
+    "spring.ai.tool.definition.description",
 )
+_DEFINITIONS = (
+    "gen_ai.tool.definitions",
+    "ai.prompt.tools",
+    "model_request_parameters",
+    "gcp.vertex.agent.llm_request",
+)
+_TOOLS = (*_SCHEMA, *_DESCRIPTION, *_DEFINITIONS)
 _TOOLS_NESTED = ("llm.tools.", "llm.request.functions.")
 _FAILED_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "Error", "error")
 
@@ -187,6 +221,8 @@ def kind_of(found: Attributes) -> str | None:
         return _AI_SDK.get(str(plain(value)), "chain")
     if "gen_ai.tool.name" in found or "gen_ai.tool.call.id" in found:
         return "chain" if found.get("gen_ai.tool.name") == _MERGED else "tool"
+    if "spring.ai.tool.definition.name" in found:
+        return "tool"
     if "mcp.method.name" in found and plain(found["mcp.method.name"]) == "tools/call":
         return "tool"
     if "gen_ai.request.model" in found or "llm.request.type" in found:
@@ -231,7 +267,7 @@ def plan_of(keys: tuple[str, ...]) -> Plan:
         first(_PROVIDER),
         not known.isdisjoint(_FAILURES),
         not known.isdisjoint(_TOOLS) or any(key.startswith(_TOOLS_NESTED) for key in keys),
-        not known.isdisjoint((*_INPUT, *_OUTPUT, *_REQUEST, "llm.function_call"))
+        not known.isdisjoint((*_INPUT, *_OUTPUT, *_REQUEST, _TOLD, "llm.function_call"))
         or any(key.startswith(_INPUT_NESTED + _OUTPUT_NESTED) for key in keys),
     )
 
@@ -263,7 +299,7 @@ def describe_tool(event: Event, found: Attributes, span: dict[str, Any], plan: P
     told = span.get("events")
     arguments_key, result_key = plan.arguments, plan.result
     if told:
-        found = {**_from_events(told), **found}
+        found = {**_from_events(told, of_tool=True), **found}
         arguments_key = arguments_key or next((k for k in _ARGUMENTS if k in found), None)
         result_key = result_key or next((k for k in _RESULT if k in found), None)
     if arguments_key is not None:
@@ -272,7 +308,7 @@ def describe_tool(event: Event, found: Attributes, span: dict[str, Any], plan: P
         if arguments is None:
             arguments = plain(value)
         elif type(arguments) is str and (
-            arguments_key == "traceloop.entity.input" or arguments.startswith("{'")
+            arguments[:2] == "{'" or (arguments_key in _WRAPPED and arguments.startswith(_WRAPS))
         ):
             arguments = _unwrapped(arguments)
         if arguments is not None:
@@ -285,6 +321,10 @@ def describe_tool(event: Event, found: Attributes, span: dict[str, Any], plan: P
             result = plain(value)
         if type(result) is str:
             failed = ("rror" in result or "RROR" in result) and failed_payload(result)
+            if result_key in _WRAPPED and result[:1] in ("{", '"'):
+                result = _inner_result(result, event, tracer=result_key != "output.value")
+            elif result.startswith('[{"t'):
+                result = joined_parts(result)
         elif result is not None:
             failed = failed_value(result)
             result = result_text(result)
@@ -297,6 +337,25 @@ def describe_tool(event: Event, found: Attributes, span: dict[str, Any], plan: P
             event["status"] = "error"
             if error:
                 event["error"] = error
+
+
+_WRAPPED = frozenset(
+    {
+        "input.value",
+        "output.value",
+        "traceloop.entity.input",
+        "traceloop.entity.output",
+        "gen_ai.prompt",
+        "gen_ai.completion",
+    }
+)
+"""Keys under which libraries write what they were called with, arguments somewhere inside."""
+
+
+def is_handoff(span: dict[str, Any]) -> bool:
+    """A step from agent to agent, which OpenInference marks as a tool without a name."""
+    name = span.get("name")
+    return isinstance(name, str) and name.startswith("handoff to ")
 
 
 def _name_of(span: dict[str, Any]) -> str:
@@ -369,24 +428,55 @@ def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
+_WRAPS = ('{"args"', '{"kwargs"', '{"inputs"', '{"input"', '{"input_str"', '{"tool_name"')
+_CALLED = frozenset({"args", "kwargs", "sanitize_inputs_outputs"})
+
+
 def _unwrapped(text: str) -> Any:
-    """The named arguments inside what traceloop's decorators and LangChain's strings put around."""
+    """The named arguments inside what libraries and LangChain's strings put around them."""
     if text[:2] == "{'":
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
             return text
         return value if isinstance(value, dict) and _is_json(value) else text
-    try:
-        value = parse(text)
-    except (ValueError, RecursionError):
+    value = _parsed(text)
+    if not isinstance(value, dict):
         return text
-    if isinstance(value, dict):
-        if isinstance(value.get("inputs"), dict):
-            return value["inputs"]
-        if value.keys() <= {"args", "kwargs"} and not value.get("args"):
-            return value.get("kwargs") or {}
+    keys = value.keys()
+    if isinstance(value.get("inputs"), dict):
+        return value["inputs"]
+    if keys <= _CALLED and not value.get("args"):
+        return value.get("kwargs") or {}
+    if keys == {"tool_name", "arguments"}:
+        return value["arguments"]
+    if keys == {"input"}:  # a tool of one parameter, or a tracer's own around the arguments
+        inner = value["input"]
+        if isinstance(inner, str) and inner[:1] == "{":
+            found = _unwrapped(inner)
+            return found if isinstance(found, dict) or _parsed(inner) is not None else text
     return text
+
+
+def _inner_result(text: str, event: Event, *, tracer: bool) -> str:
+    """What a tool gave back, out of a tool message, which says the call's id too.
+
+    With ``tracer`` also out of the JSON that tracers make of any result.
+    """
+    value = inner = _parsed(text)
+    if isinstance(value, dict) and "output" in value and value.keys() <= {"output", "kwargs"}:
+        inner = value["output"]
+    message = inner
+    for key in ("kwargs", "data"):  # of LangChain's dumps
+        if isinstance(message, dict) and isinstance(message.get(key), dict):
+            message = message[key]
+    if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
+        if isinstance(message["tool_call_id"], str):
+            event.setdefault("call_id", message["tool_call_id"])
+        return result_text(message["content"]) or ""
+    if not tracer or inner is None:
+        return text
+    return inner if isinstance(inner, str) else text if inner is value else result_text(inner) or ""
 
 
 def _is_json(value: Any) -> bool:
@@ -397,7 +487,7 @@ def _is_json(value: Any) -> bool:
     return value is None or isinstance(value, (str, int, float, bool))
 
 
-def _from_events(told: Any) -> Attributes:
+def _from_events(told: Any, *, of_tool: bool = False) -> Attributes:
     """Contents that some libraries write as events of the span instead of attributes."""
     found: Attributes = {}
     for event in told if isinstance(told, list) else ():
@@ -414,6 +504,14 @@ def _from_events(told: Any) -> Attributes:
             message = attributes_of(event.get("attributes")).get("message")
             if message is not None:
                 found.setdefault("gen_ai.tool.output", message)
+    if of_tool and "gen_ai.input.messages" in found:
+        for message in messages_of(plain(found["gen_ai.input.messages"])):
+            for call in message.asked:
+                found.setdefault("gen_ai.tool.input", {"stringValue": call.arguments})
+    if of_tool and "gen_ai.output.messages" in found:
+        for message in messages_of(plain(found["gen_ai.output.messages"])):
+            for answer in message.answered:
+                found.setdefault("gen_ai.tool.output", {"stringValue": answer.result})
     return found
 
 
@@ -437,6 +535,8 @@ def describe_model(event: Event, found: Attributes, span: dict[str, Any]) -> lis
             inputs += messages_of(plain(found[key]))
             if inputs:
                 break
+    if not inputs and _TOLD in found:
+        inputs, outputs = _events_told(_parsed(plain(found[_TOLD])))
     flat = [(key, plain(value)) for key, value in pairs(found, _INPUT_NESTED + _OUTPUT_NESTED)]
     if flat:
         for prefix in _INPUT_NESTED:
@@ -526,6 +626,13 @@ def _messages_in_events(told: Any) -> tuple[list[Message], list[Message]]:
     return inputs, outputs
 
 
+def _events_told(told: Any) -> tuple[list[Message], list[Message]]:
+    """Messages of a model in the list of events that Pydantic AI writes."""
+    events = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    choices = [one for one in events if one.get("event.name") == "gen_ai.choice"]
+    return messages_of([one for one in events if one not in choices]), messages_of(choices)
+
+
 def _spread(message: dict[str, Any], key: str) -> dict[str, Any]:
     """The message with its JSON text parsed."""
     message = dict(message)
@@ -572,6 +679,8 @@ def request_in(value: Any) -> tuple[str, int]:
             return value, 0
     else:
         parsed = value
+    if isinstance(parsed, list) and len(parsed) == 1 and isinstance(parsed[0], str):
+        return parsed[0], 0
     if isinstance(parsed, dict):
         for key in ("inputs", "kwargs"):
             if isinstance(parsed.get(key), dict):
@@ -592,10 +701,8 @@ def request_in(value: Any) -> tuple[str, int]:
 def tools_of(found: Attributes, kind: str) -> Iterator[ToolRecord]:
     """The contracts that a span carries: of the tool it runs, or of those its model may choose."""
     if kind == "tool":
-        value = found.get("gen_ai.tool.description") or found.get("tool.description")
-        schema = next(
-            (found[key] for key in ("tool.json_schema", "tool.parameters") if key in found), None
-        )
+        value = next((found[key] for key in _DESCRIPTION if key in found), None)
+        schema = next((found[key] for key in _SCHEMA if key in found), None)
         name = _first(found, _NAME)
         if isinstance(name, str) and name and (value or schema):
             told = _parsed(plain(schema))
@@ -603,16 +710,16 @@ def tools_of(found: Attributes, kind: str) -> Iterator[ToolRecord]:
             described = str(plain(value) or "") if value else (made.description if made else "")
             if not described and isinstance(told, dict):
                 described = str(told.get("description") or "")
-            parameters = made.parameters if made else parameters_of(told)
+            parameters = made.parameters if made else _declared(told)
             if described or parameters:
                 yield ToolRecord(name, described, parameters)
         return
-    value = found.get("gen_ai.tool.definitions")
-    definitions = _parsed(plain(value)) if value is not None else None
-    for told in definitions if isinstance(definitions, list) else ():
-        made = definition(_parsed(told))
-        if made is not None:
-            yield made
+    for key in _DEFINITIONS:
+        if key in found:
+            for told in _offered(_parsed(plain(found[key]))):
+                made = definition(_parsed(told))
+                if made is not None:
+                    yield made
     flat = [(key, plain(value)) for key, value in pairs(found, _TOOLS_NESTED)]
     if not flat:
         return
@@ -626,6 +733,35 @@ def tools_of(found: Attributes, kind: str) -> Iterator[ToolRecord]:
             made = definition({**told, "parameters": _parsed(told.get("parameters"))})
             if made is not None:
                 yield made
+
+
+def _offered(told: Any) -> Iterator[Any]:
+    """The definitions in a list, in a request of Gemini's, or in Pydantic AI's parameters."""
+    if isinstance(told, list):
+        yield from told
+    elif isinstance(told, dict):
+        for key in ("function_tools", "output_tools"):
+            yield from _list(told.get(key))
+        config = told.get("config")
+        for group in _list(config.get("tools")) if isinstance(config, dict) else ():
+            if isinstance(group, dict):
+                yield from _list(
+                    group.get("function_declarations", group.get("functionDeclarations"))
+                )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _declared(told: Any) -> tuple[dict[str, Any], ...]:
+    """The parameters of a schema, or of what smolagents writes: each with its type, by name."""
+    if isinstance(told, dict) and all(
+        isinstance(one, dict) and isinstance(one.get("type"), str) for one in told.values()
+    ):
+        needed = [name for name, one in told.items() if not one.get("nullable")]
+        told = {"properties": told, "required": needed}
+    return parameters_of(told)
 
 
 def _parsed(value: Any) -> Any:
@@ -646,6 +782,6 @@ def definition(told: Any) -> ToolRecord | None:
         told = inner
     if not isinstance(told.get("name"), str) or not told["name"]:
         return None
-    keys = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+    keys = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "jsonSchema")
     schema = next((told[key] for key in keys if told.get(key) is not None), None)
     return ToolRecord(told["name"], str(told.get("description") or ""), parameters_of(schema))

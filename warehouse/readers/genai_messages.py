@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warehouse.readers.normalised import as_text
+from warehouse.readers.pairing import own_text
 from warehouse.readers.stream import parse
 
 
@@ -228,6 +229,20 @@ def result_text(value: Any) -> str | None:
     return as_text(value)
 
 
+_OF_TEXT = frozenset({"type", "text", "annotations", "meta", "_meta"})
+
+
+def joined_parts(text: str) -> str:
+    """The text in a result that is the JSON of text parts only; any other result as it is."""
+    try:
+        value = parse(text)
+    except (ValueError, RecursionError):
+        return text
+    if all(_is_text_part(part) and part.keys() <= _OF_TEXT for part in value):
+        return result_text(value) or ""
+    return text
+
+
 def _is_text_part(part: Any) -> bool:
     return (
         isinstance(part, dict)
@@ -263,14 +278,18 @@ def joined(one: list[Asked], other: list[Asked]) -> list[Asked]:
 
 
 def request_of(messages: list[Message]) -> str:
-    """What the user asked: the first user text after the last finished answer of the history."""
-    first, current = "", ""
+    """What the user asked: the first user text after the last finished answer of the history.
+
+    Where the history ends with an answer, what was asked before that.
+    """
+    asked, answered = "", True
     for message in messages:
         if message.role == "user" and message.text:
-            first, current = first or message.text, current or message.text
+            if answered and (text := own_text(message.text)):
+                asked, answered = text, False
         elif message.role == "assistant" and message.text and not message.asked:
-            current = ""
-    return current or first
+            answered = True
+    return asked
 
 
 def failed_payload(text: str) -> bool:

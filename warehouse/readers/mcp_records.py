@@ -8,6 +8,7 @@ file. Sampling messages (``sampling/createMessage``) are a conversation of their
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from warehouse.readers.clock import any_nanoseconds, moment_of
@@ -22,6 +23,7 @@ from warehouse.readers.evidence import (
     tool_of,
     unified,
 )
+from warehouse.readers.mcp_tools import read_tool_list
 from warehouse.readers.normalised import as_text
 from warehouse.readers.payloads import decoded
 from warehouse.readers.stream import Item
@@ -111,24 +113,25 @@ def _opened(message: Any) -> Any:
 
 
 def is_catalogue(value: Any) -> bool:
-    """An answer to ``tools/list``, bare or in a line of a log."""
-    return isinstance(value, dict) and _listed(value) is not None
+    """A line of a log that holds an answer to ``tools/list``."""
+    return isinstance(value, dict) and "jsonrpc" not in value and _listed(value) is not None
 
 
-def _listed(value: dict[str, Any]) -> list[Any] | None:
-    for one in (value, *(_opened(value.get(key)) for key in (*_WRAPPED, "response"))):
-        if isinstance(one, dict) and "jsonrpc" in one and isinstance(one.get("result"), dict):
-            tools = one["result"].get("tools")
-            if isinstance(tools, list):
-                return tools
+def _listed(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer to ``tools/list`` inside a wrapper."""
+    for key in (*_WRAPPED, "response"):
+        one = _opened(value.get(key))
+        result = one.get("result") if isinstance(one, dict) and "jsonrpc" in one else None
+        if isinstance(result, dict) and isinstance(result.get("tools"), list):
+            return result
     return None
 
 
 def read_catalogue(item: Item) -> Iterator[Record]:
     """The tools that a server offers."""
-    for definition in _listed(item.value) or ():
-        tool = tool_of(definition, _first_text(item.value, _SERVERS))
-        yield Ignored("tool without a name") if tool is None else tool
+    server = _first_text(item.value, _SERVERS)
+    listed = {**(_listed(item.value) or {}), **({"server": server} if server else {})}
+    yield from read_tool_list(replace(item, value=listed))
 
 
 def is_sampling(value: Any) -> bool:

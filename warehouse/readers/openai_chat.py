@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from warehouse.readers import anthropic, openai_responses
-from warehouse.readers.normalised import as_text
-from warehouse.readers.pairing import Pairing, mark_cut, settle, text_of
+from warehouse.readers.clock import moment_of
+from warehouse.readers.pairing import Pairing, mark_cut, request_of, settle, text_of
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item
@@ -65,6 +65,8 @@ def is_message(value: Any) -> bool:
     role = value.get("role")
     if role is None:
         return openai_responses.is_item(value)
+    if role in ("tool", "function"):  # whose content may be any value
+        return "content" in value and ("tool_call_id" in value or "name" in value)
     return role in ROLES and (
         isinstance(value.get("content"), (str, list, type(None)))
         and not value.keys().isdisjoint(("content", "tool_calls", "function_call"))
@@ -72,10 +74,16 @@ def is_message(value: Any) -> bool:
 
 
 def is_chunk(value: Any) -> bool:
-    """One chunk of a streamed completion."""
-    return isinstance(value, dict) and (
-        value.get("object") == "chat.completion.chunk" and isinstance(value.get("choices"), list)
+    """One chunk of a streamed completion; Azure begins with one that only tells of filters."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("choices"), list)
+        and (value.get("object") == "chat.completion.chunk" or _is_prelude(value))
     )
+
+
+def _is_prelude(value: dict[str, Any]) -> bool:
+    return not value["choices"] and not value.get("id") and "prompt_filter_results" in value
 
 
 def is_stream(value: Any) -> bool:
@@ -94,8 +102,6 @@ def read_conversation(item: Item) -> Iterator[Record]:
         messages = wrapper.get("messages") or wrapper.get("traj") or []
     tau = "traj" in wrapper
     choice = wrapper.get("choices")
-    if choice is None and isinstance(wrapper.get("response"), dict):
-        choice = wrapper["response"].get("choices")
     message = message_of(choice) if choice else None
     if message is not None:
         messages = [*messages, message]
@@ -120,6 +126,7 @@ def read_conversation(item: Item) -> Iterator[Record]:
         request=request_of(messages),
         calls=pairing.calls,
         native_id=native_id,
+        started_at=moment_of(openai_responses.created_of(wrapper)) if choice else None,
         meta=meta,
         orphans=pairing.orphans,
         duplicates=pairing.duplicates,
@@ -155,7 +162,8 @@ def read_chunks(item: Item) -> Iterator[Record]:
     """Chunks of one file; those of one completion belong together."""
     by_id: dict[Any, list[Any]] = {}
     for chunk in item.value.values:
-        by_id.setdefault(chunk.get("id"), []).append(chunk)
+        if not _is_prelude(chunk):
+            by_id.setdefault(chunk.get("id"), []).append(chunk)
     for chunks in by_id.values():
         yield from read_stream(Item(item.place, item.text, chunks))
 
@@ -165,24 +173,6 @@ def read_stream(item: Item) -> Iterator[Record]:
     for chunks in split_streams(item.value):
         completion = glued(chunks)
         yield from read_conversation(Item(item.place, item.text, completion))
-
-
-def request_of(messages: list[Any]) -> str:
-    """What the user asked first."""
-    for message in messages:
-        if isinstance(message, dict) and message.get("role") == "user":
-            return _text(message)
-    return ""
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    if type(content) is str:
-        return content
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(part for part in parts if isinstance(part, str) and part)
-    return as_text(content) or ""
 
 
 def tool_records(tools: Any) -> Iterator[ToolRecord]:
@@ -286,7 +276,7 @@ def _add_message(pairing: Pairing, message: Any, errors_by_text: bool) -> None:
         if call_id is None or role == "function":
             call = pairing.answer_by_name(message.get("name"))
         else:
-            call = pairing.answer(str(call_id))
+            call = pairing.answer(str(call_id), message.get("name"))
         result = text_of(message.get("content")) or ""
         failed = message.get("is_error") is True or message.get("status") == "error"
         failed = failed or (errors_by_text and result.startswith("Error"))

@@ -9,7 +9,14 @@ from typing import Any
 
 from warehouse.readers import clock
 from warehouse.readers.normalised import as_text
-from warehouse.readers.pairing import Pairing, is_telling, is_whole_json, settle, text_of
+from warehouse.readers.pairing import (
+    Pairing,
+    is_telling,
+    is_whole_json,
+    request_of,
+    settle,
+    text_of,
+)
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item
@@ -52,6 +59,8 @@ _OUTPUTS = frozenset(
         "program_output",
     }
 )
+_SHELL_OUTPUT = "local_shell_call_output"
+"""Its ``id`` is that of the call."""
 _CALLS = frozenset({"function_call", "custom_tool_call", "mcp_call", "program", *_BUILT_IN})
 _SILENT = frozenset(
     {
@@ -76,7 +85,7 @@ def is_item(value: Any) -> bool:
     if kind in ("function_call", "custom_tool_call"):
         return "call_id" in value and "name" in value
     if kind in _OUTPUTS:
-        return "call_id" in value
+        return "call_id" in value or kind == _SHELL_OUTPUT
     return "id" in value or "server_label" in value or "call_id" in value
 
 
@@ -103,7 +112,8 @@ def is_conversation(value: Any) -> bool:
         return is_items(value)
     if "request" in value or "response" in value:
         return False
-    return any(is_items(value.get(key)) for key in ("items", "input", "messages"))
+    keys = ("items", "input", "messages", *(("data",) if value.get("object") == "list" else ()))
+    return any(is_items(value.get(key)) for key in keys)
 
 
 def is_event(value: Any) -> bool:
@@ -125,7 +135,10 @@ def read_items(item: Item) -> Iterator[Record]:
     """A list of items, in a wrapper or plain, with an ``output`` after an ``input``."""
     value = item.value
     wrapper: dict[str, Any] = value if isinstance(value, dict) else {}
-    items = wrapper.get("items") or wrapper.get("messages") or wrapper.get("input") or ()
+    keys = ("items", "messages", "input", "data")
+    items: Any = next((wrapper[key] for key in keys if wrapper.get(key)), ())
+    if wrapper.get("object") == "list":
+        items = _oldest_first(items)
     items = [*items_of(items), *items_of(wrapper.get("output"))] if wrapper else value
     yield from tool_records(wrapper.get("tools"))
     yield from listed_tools(items)
@@ -143,6 +156,18 @@ def read_items(item: Item) -> Iterator[Record]:
         conversation=conversation,
         started_at=clock.moment_of(created_of(wrapper)),
     )
+
+
+def _oldest_first(items: list[Any]) -> list[Any]:
+    """Items as the API lists them: the newest first unless it is asked otherwise."""
+    answered: set[Any] = set()
+    for item in items:
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind in _OUTPUTS:
+            answered.add(item.get("call_id"))
+        elif kind in _CALLS and item.get("call_id") in answered:
+            return items[::-1]
+    return items
 
 
 def read_events(item: Item) -> Iterator[Record]:
@@ -181,14 +206,6 @@ def items_of(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     return value if isinstance(value, list) else []
-
-
-def request_of(items: Iterable[Any]) -> str:
-    """What the user asked first."""
-    for item in items:
-        if isinstance(item, dict) and item.get("role") == "user":
-            return text_of(item.get("content")) or ""
-    return ""
 
 
 def tool_records(tools: Any, namespace: str | None = None) -> Iterator[ToolRecord]:
@@ -320,6 +337,8 @@ def _error_text(error: Any) -> str | None:
 
 def _answer(pairing: Pairing, item: dict[str, Any]) -> None:
     call_id = item.get("call_id")
+    if call_id is None and item["type"] == _SHELL_OUTPUT:
+        call_id = item.get("id")
     told = item.get("output") if item.get("output") is not None else item.get("result")
     if told is None and item["type"] == "tool_search_output":
         told = item.get("tools")

@@ -19,6 +19,7 @@ from warehouse.readers.genai import (
     describe,
     describe_model,
     describe_tool,
+    is_handoff,
     kind_of,
     plain,
     plan_of,
@@ -34,6 +35,7 @@ _SCOPES = (
     "instrumentationLibrarySpans",
     "instrumentation_library_spans",
 )
+_LISTS = ("spans", "data")
 _MOST = 2**63 - 1
 
 
@@ -53,9 +55,18 @@ def is_spans(value: Any) -> bool:
         or _is_span(value)
         or _is_jaeger(value)
         or _is_jaeger_export(value)
-        or (isinstance(value.get("trace"), dict) and any(key in value["trace"] for key in _BATCHES))
+        or _wrapped(value) is not None
         or _is_span_list(value)
     )
+
+
+def _wrapped(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The batches inside an answer of Tempo (``trace``) or of Jaeger's newer API (``result``)."""
+    for key in ("trace", "result"):
+        inner = value.get(key)
+        if isinstance(inner, dict) and any(isinstance(inner.get(k), list) for k in _BATCHES):
+            return inner
+    return None
 
 
 def _has_scopes(value: Any) -> bool:
@@ -63,8 +74,11 @@ def _has_scopes(value: Any) -> bool:
 
 
 def _is_span_list(value: dict[str, Any]) -> bool:
-    spans = value.get("spans")
-    return isinstance(spans, list) and bool(spans) and _is_span(spans[0])
+    """Spans in a list of their own: ``data`` in what Phoenix answers."""
+    return any(
+        isinstance(value.get(key), list) and value[key] and _is_span(value[key][0])
+        for key in _LISTS
+    )
 
 
 def _is_span(value: Any) -> bool:
@@ -107,8 +121,7 @@ def _spans_of(value: Any) -> Iterator[tuple[str | None, list[Any]]]:
         for one in value:
             yield from _spans_of(one)
         return
-    if isinstance(value.get("trace"), dict):
-        value = value["trace"]
+    value = _wrapped(value) or value
     for key in _BATCHES:
         if isinstance(value.get(key), list):
             for batch in value[key]:
@@ -124,7 +137,7 @@ def _spans_of(value: Any) -> Iterator[tuple[str | None, list[Any]]]:
     elif _is_jaeger(value):
         yield from _spans_of_jaeger(value)
     else:
-        spans = value["spans"] if isinstance(value.get("spans"), list) else [value]
+        spans = next((value[k] for k in _LISTS if isinstance(value.get(k), list)), [value])
         for span in spans:
             resource = span.get("resource") if isinstance(span, dict) else None
             told = resource.get("attributes") if isinstance(resource, dict) else None
@@ -284,8 +297,10 @@ def read_spans(item: Item) -> Iterator[Record]:
                     event.pop("end", None)  # only the chain of parents needs it
                     events.append(event)
                     continue
-                event["kind"] = kind
                 plan = plan_of(tuple(found))
+                if kind == "tool" and plan.name is None and is_handoff(span):
+                    kind = "chain"
+                event["kind"] = kind
                 describe(event, found, plan)
                 if plan.tools:
                     _keep(tools, found, kind)

@@ -145,8 +145,10 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
     if listed:
         listed = _innermost(listed, tree)
     tools, absorbed = _without_copies([s for s in meant if s["kind"] == "tool"], tree)
-    if any("moved" in span for span in tools):
-        tools = [span for span in tools if "moved" not in span]
+    moved = [span for span in tools if "moved" in span]
+    if moved:
+        asked = _asked(moved, listed, tree) if listed else {}
+        tools = [span for span in tools if "moved" not in span or span["id"] in asked]
         if not tools and not listed and not any(s["kind"] in ("llm", "agent") for s in meant):
             return  # all of it is told with its session
     rows = _calls(tools, listed, answers, tree)
@@ -162,8 +164,8 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
         known = conversation.removeprefix("session ")
     if known is not None and (rootless or listed):
         for row in rows:
-            if rootless or row[5] is None:
-                _identify(row[4], known)
+            if rootless or row[5] is None or "moved" in row[5]:
+                _identify(row, known)
     provider = _earliest("provider", tree)
     began = min((at for at in tree.starts.values() if at), default=None)
     yield TrajectoryRecord(
@@ -441,11 +443,12 @@ def _without_copies(tools: list[Event], tree: _Tree) -> tuple[list[Event], dict[
         return tools, absorbed
     whole = {span["id"]: span for span in tools}
     for span in sorted(tools, key=lambda span: -tree.above[span["id"]].depth):
-        inner = copies.get(span["id"], [])
-        for copy in sorted(inner, key=lambda one: _rank(one, tree)):
+        inner = sorted(copies.get(span["id"], ()), key=lambda one: _rank(one, tree))
+        for copy in inner:
             copy = whole[copy["id"]]
             said = {k: v for k, v in copy.items() if k in ("call_id", "arguments", "result")}
-            if "result" not in span and "status" not in span:
+            if "status" not in span and copy["id"] == inner[-1]["id"]:
+                # Agents hand a failure of a server on as a result; after a retry the last counts.
                 said |= {k: v for k, v in copy.items() if k in ("status", "error")}
             whole[span["id"]] = {**said, **whole[span["id"]]}
     return [whole[span["id"]] for span in tools if span["id"] not in absorbed], absorbed
@@ -831,10 +834,13 @@ def _nest(rows: list[_Row], order: list[int], absorbed: dict[str, str]) -> None:
             row[4].parent = positions.get(outer)
 
 
-def _identify(call: Call, conversation: str) -> None:
-    """Name a call that another trace of the session may tell of too."""
+def _identify(row: _Row, conversation: str) -> None:
+    """Name a call that another trace of the session, or its lost roots, may tell of too."""
+    call, span = row[4], row[5]
     if call.call_id is not None and len(call.call_id) >= _UNIQUE_ID:
         call.uid = f"{conversation} {call.call_id}"
+    elif span is not None:
+        call.uid = f"{conversation} {span['id']}"
 
 
 def _orphans(answers: list[Event], calls: list[Call]) -> list[str]:

@@ -16,6 +16,8 @@ from warehouse.records import Call
 
 _SENT = "no_result"
 _SETTLED = ("ok", "error")
+_LOOKED_AT = 64
+"""Calls of one turn with one id that a result is told apart among by its name."""
 
 
 _Print = tuple[str | None, str, Any, Any]
@@ -44,6 +46,8 @@ class Pairing:
     __slots__ = (
         "_begin",
         "_copies",
+        "_placed",
+        "_places",
         "_seen",
         "_turn",
         "answered",
@@ -63,6 +67,8 @@ class Pairing:
         self._seen: set[_Print] | None = None
         self._begin = 0
         self._copies: list[Call] = []
+        self._places: dict[str | None, int] = {}
+        self._placed = 0
 
     @property
     def orphans(self) -> list[str]:
@@ -81,10 +87,10 @@ class Pairing:
 
     def position_of(self, call_id: str) -> int | None:
         """Where the latest call with this id stands."""
-        for at in range(len(self.calls) - 1, -1, -1):
-            if self.calls[at].call_id == call_id:
-                return at
-        return None
+        for at in range(self._placed, len(self.calls)):
+            self._places[self.calls[at].call_id] = at
+        self._placed = len(self.calls)
+        return self._places.get(call_id)
 
     def add(self, sent: list[Call]) -> None:
         """The calls of one message of the model; their turn is set here."""
@@ -141,13 +147,16 @@ class Pairing:
         """Something else came between: the next message of the model is a turn of its own."""
         self.answered = True
 
-    def answer(self, call_id: str | None) -> Call | None:
+    def answer(self, call_id: str | None, name: str | None = None) -> Call | None:
         """The call that a result with this id belongs to, now taken as answered."""
         self.answered = True
         found = self.waiting.pop(call_id, None)
         if isinstance(found, list):
-            at = bisect_left(found, self._turn, key=lambda call: call.turn)
-            call = found.pop(at if at < len(found) else -1)
+            at = bisect_left(found, found[-1].turn, key=lambda call: call.turn)
+            if name is not None and found[at].name != name:
+                last = min(len(found), at + _LOOKED_AT)
+                at = next((i for i in range(at, last) if found[i].name == name), at)
+            call = found.pop(at)
             if found:
                 self.waiting[call_id] = found if len(found) > 1 else found[0]
             return call
@@ -188,6 +197,38 @@ class Pairing:
                 self.calls.append(call)
                 return call
         return None
+
+
+_TAGS = ("system-reminder", "environment_context", "user_instructions", "permissions")
+"""What clients put before or beside the words of the user, in messages of the user."""
+
+
+def request_of(messages: Iterable[Any]) -> str:
+    """What the user asked: the first user message with text that is the user's own."""
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                text = own_text(content)
+            else:
+                parts = content if isinstance(content, list) else [content]
+                texts = (part.get("text") for part in parts if isinstance(part, dict))
+                own = (own_text(text) for text in texts if isinstance(text, str))
+                text = "\n".join(text for text in own if text)
+            if text:
+                return text
+    return ""
+
+
+def own_text(text: str) -> str:
+    """A text without what a client put before it."""
+    rest = text.lstrip()
+    while rest[:1] == "<":
+        tag = next((tag for tag in _TAGS if rest.startswith(f"<{tag}>")), None)
+        if tag is None:
+            break
+        rest = text = rest.partition(f"</{tag}>")[2].lstrip()
+    return text
 
 
 _RUN = re.compile(r"[A-Za-z0-9]{8,}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from warehouse.linking import Key, groups_of
 from warehouse.readers.carriers import iter_items
 from warehouse.readers.registry import Shape, conversation_of, shape_of, shape_of_whole
 from warehouse.readers.stream import Item, open_bytes
@@ -18,7 +19,8 @@ def read_file(path: Path, format: str = "auto") -> list[tuple[str, Record]]:
 def read_items(items: Iterable[Item], format: str = "auto") -> Iterator[tuple[str, Record]]:
     """(format, record) of each item: gathered where a kind wants it, fragments assembled last."""
     gathered: dict[tuple[int, str | None], tuple[Shape, list[Item]]] = {}
-    fragments: dict[tuple[str, str], list[dict[str, object]]] = {}
+    fragments: dict[Key, list[dict[str, object]]] = {}
+    names: list[tuple[Key, str]] = []
     shapes: dict[str, Shape] = {}
 
     def records(shape: Shape, item: Item) -> Iterator[tuple[str, Record]]:
@@ -27,6 +29,7 @@ def read_items(items: Iterable[Item], format: str = "auto") -> Iterator[tuple[st
                 shapes[shape.format] = shape
                 key = (shape.format, record.conversation)
                 fragments.setdefault(key, []).extend(record.events)
+                names.extend((key, name) for name in record.aliases)
             else:
                 yield shape.format, record
 
@@ -45,9 +48,10 @@ def read_items(items: Iterable[Item], format: str = "auto") -> Iterator[tuple[st
         named = shape_of_whole(shape, whole.value.values, format)
         for name, record in records(shape, whole):
             yield named.format if name == shape.format else name, record
-    for (name, conversation), events in fragments.items():
+    for (name, conversation), group in groups_of(fragments, names).items():
         assemble = shapes[name].assemble
         assert assemble is not None
+        events = [event for key in group for event in fragments[key]]
         for record in assemble(conversation, events):
             yield name, record
 

@@ -18,6 +18,7 @@ from warehouse.readers import (
     langfuse,
     langsmith,
     mcp_records,
+    mcp_tools,
     mini_swe_agent,
     mlflow_traces,
     nestful,
@@ -25,6 +26,7 @@ from warehouse.readers import (
     openai_chat,
     openai_finetune,
     openai_responses,
+    openapi,
     openhands,
     otlp,
     otlp_assembly,
@@ -228,6 +230,7 @@ SHAPES: tuple[Shape, ...] = (
         losses=("result", "status", "call_id", "conversation", "parent", *_NO_CLOCK),
     ),
     Shape("taskbench", taskbench.is_catalogue, taskbench.read_catalogue),
+    Shape("taskbench", taskbench.is_request, taskbench.read_request),
     Shape(
         "nestful",
         nestful.is_trajectory,
@@ -235,6 +238,8 @@ SHAPES: tuple[Shape, ...] = (
         losses=("native_id", "conversation", "parent", *_NO_CLOCK),
     ),
     *_provider_shapes(),
+    Shape("openapi", openapi.is_document, openapi.read_document),
+    Shape("mcp_tools", mcp_tools.is_tool_list, mcp_tools.read_tool_list),
     Shape("nestful", nestful.is_tool, nestful.read_tool),
     Shape("normalised", normalised.is_tool, normalised.read_tool),
     Shape("normalised", normalised.is_edge, normalised.read_edge),
@@ -247,8 +252,22 @@ READER_VERSION = 2
 """Grows when a reader yields something else for the same bytes; known files are then read again."""
 
 
+_ONLY_MESSAGES = frozenset({"messages", "id", "conversation_id", "thread_id", "session_id"})
+"""A record with no other keys holds messages and nothing else: most kinds need not be asked."""
+
+_OF_MESSAGES: tuple[Shape, ...] = tuple(
+    shape
+    for shape in SHAPES
+    if shape.matches in (openai_finetune.is_example, openai_chat.is_conversation)
+)
+
+
 def shape_of(value: Any, format: str = "auto") -> Shape | None:
     """The first shape whose test the value passes, among those of one format unless it is auto."""
+    if type(value) is dict and value.keys() <= _ONLY_MESSAGES and format == "auto":
+        for shape in _OF_MESSAGES:
+            if shape.matches(value):
+                return shape
     for shape in SHAPES:
         if format in ("auto", shape.format) and shape.matches(value):
             return shape

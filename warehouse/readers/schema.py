@@ -64,7 +64,7 @@ def _types(spec: Any, root: dict[str, Any], depth: int) -> Iterator[str]:
         return
     kind = spec.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
-    named = [str(one) for one in kinds if isinstance(one, str)]
+    named = [one.lower() for one in kinds if isinstance(one, str)]  # Gemini writes capitals
     if named:
         yield from named
         if spec.get("nullable") is True:

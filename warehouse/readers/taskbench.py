@@ -14,6 +14,7 @@ from warehouse.records import (
     UNRECORDED,
     Call,
     DeclaredEdge,
+    Ignored,
     Record,
     Rejected,
     ToolRecord,
@@ -35,6 +36,17 @@ def is_catalogue(value: Any) -> bool:
         and isinstance(value.get("nodes"), list)
         and all(isinstance(node, dict) and "id" in node for node in value["nodes"])
     )
+
+
+def is_request(value: Any) -> bool:
+    """A record of user_requests.json: a request without a plan."""
+    return isinstance(value, dict) and value.keys() == {"id", "user_request"}
+
+
+def read_request(item: Item) -> Iterator[Record]:
+    """A record of user_requests.json: nothing to learn from."""
+    del item
+    yield Ignored("request without a plan")
 
 
 def _list(value: Any) -> Any:

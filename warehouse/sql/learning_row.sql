@@ -3,7 +3,7 @@
 -- parameters: $seed (split seed), $test and $validation (shares, out of 1).
 -- Kept are calls that did not fail; the same call again at once (tool and arguments) is one step.
 -- Dropped are predicted trajectories and those without a kept call. is_plannable is false without
--- a request, and where a tool is outside the catalogue: no planner could offer it.
+-- a request, and where a tool is outside the catalogue or deprecated: no planner could offer it.
 -- split: what a suite has frozen, by id or by the very request, is test for ever, whatever settings
 -- or deliveries change. Else the source's own test stays test, and everything else is drawn by
 -- sha256(seed, tools), so that equal sequences lie on one side and a later night never moves a row.
@@ -42,7 +42,7 @@ plan as (
     select
         trajectory_id,
         list(key order by step) filter (where is_step = 1) as tools,
-        bool_and(key in (select key from node)) as is_plannable
+        bool_and(key in (select key from node where status = 'active')) as is_plannable
     from numbered
     group by trajectory_id
 ),

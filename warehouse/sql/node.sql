@@ -1,17 +1,10 @@
 -- One row per tool that planners may know: the nodes of a graph version.
 -- grain: (namespace, name); key = namespace/name.
 -- A namespace with a catalogue has exactly the catalogue's tools that are not removed; one without
--- has the tools of its calls that did not fail. Calls by status are over all trajectories that are
+-- has the tools of its calls that did not fail. Deprecated ones are nodes that nobody offers. Calls by status are over all trajectories that are
 -- evidence (predicted ones are not).
 create or replace temp table node as
 with
-current_tool as (
-    select *
-    from tool_version
-    qualify row_number() over (
-        partition by namespace, name order by delivery desc, contract_hash desc
-    ) = 1
-),
 catalogued as (
     select distinct namespace from tool_version
 ),
@@ -31,9 +24,22 @@ listed as (
     from current_tool
     where status <> 'removed'
     union all
-    select c.namespace, c.name, '', '', '[]', '[]', '[]', 'active'
+    select
+        c.namespace,
+        c.name,
+        '',
+        '',
+        '[]',
+        '[]',
+        '[]',
+        case
+            when (c.namespace, c.name) in (select (namespace, name) from tool_mark)
+                then 'deprecated'
+            else 'active'
+        end
     from called c
     where c.namespace not in (select namespace from catalogued)
+        and (c.namespace, c.name) not in (select (namespace, name) from current_tool)
         and c.num_ok + c.num_unrecorded > 0
 )
 select

@@ -1,12 +1,11 @@
 -- One row per tool name that traces call and the catalogue of its namespace lacks.
--- grain: (namespace, name). nearest: up to three listed names by Jaro-Winkler similarity.
+-- grain: (namespace, name). nearest: up to three listed names by Jaro-Winkler similarity, of the
+-- whole names or of what follows their last dot, slash or colon.
 with
 catalogued as (
-    select namespace, name
-    from tool_version
-    qualify row_number() over (
-        partition by namespace, name order by delivery desc, contract_hash desc
-    ) = 1 and status <> 'removed'
+    select namespace, name, regexp_extract(name, '[^./:]*$') as last_part
+    from current_tool
+    where status <> 'removed'
 ),
 called as (
     select
@@ -18,7 +17,7 @@ called as (
     group by namespace, name
 ),
 unlisted as (
-    select c.*
+    select c.*, regexp_extract(c.name, '[^./:]*$') as last_part
     from called c
     where c.namespace in (select namespace from tool_version)
         and (c.namespace, c.name) not in (select (namespace, name) from catalogued)
@@ -30,7 +29,12 @@ ranked as (
         k.name as near,
         row_number() over (
             partition by u.namespace, u.name
-            order by jaro_winkler_similarity(lower(u.name), lower(k.name)) desc, k.name
+            order by
+                greatest(
+                    jaro_winkler_similarity(lower(u.name), lower(k.name)),
+                    jaro_winkler_similarity(lower(u.last_part), lower(k.last_part))
+                ) desc,
+                k.name
         ) as place
     from unlisted u
     join catalogued k using (namespace)

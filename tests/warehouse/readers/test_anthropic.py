@@ -299,3 +299,24 @@ def test_a_stream_that_breaks_off_leaves_an_incomplete_call():
 
 def test_two_streams_of_one_file_are_two_messages():
     assert len(read([*events((use("1"),)), *events((use("2"),))])) == 2
+
+
+def test_messages_of_bedrock_are_understood():
+    def use(call_id):
+        return {"toolUse": {"toolUseId": call_id, "name": "a", "input": {"x": 1}}}
+
+    def back(call_id, text, status="success"):
+        return {"toolResult": {"toolUseId": call_id, "content": [{"text": text}], "status": status}}
+
+    conversation = [
+        {"role": "user", "content": [{"text": "do it"}]},
+        {"role": "assistant", "content": [{"text": "hm"}, use("1"), use("2")]},
+        {"role": "user", "content": [back("2", "no", "error"), back("1", "yes")]},
+    ]
+    for value in (conversation, {"messages": conversation}):
+        ((name, record),) = read(value)
+        assert (name, record.request) == ("anthropic", "do it")
+        assert [(c.turn, c.arguments, c.result, c.status) for c in record.calls] == [
+            (0, {"x": 1}, "yes", "ok"),
+            (0, {"x": 1}, "no", "error"),
+        ]

@@ -390,6 +390,14 @@ def test_responses_alone_are_read_too():
 # --- Anthropic ------------------------------------------------------------------------------------
 
 
+def test_a_message_without_its_type_is_told_by_why_it_stopped():
+    use = {"type": "tool_use", "id": "1", "name": "a", "input": {}}
+    answer = {"role": "assistant", "content": [use], "stop_reason": "tool_use"}
+    pair = {"messages": [{"role": "user", "content": "go"}], "response": answer}
+    ((name, record),) = read_items([Item("line 1", "", pair)])
+    assert (name, [call.name for call in record.calls]) == ("anthropic", ["a"])
+
+
 def test_pairs_of_the_messages_api_are_one_trajectory():
     use = {"type": "tool_use", "id": "toolu_1", "name": "a", "input": {"b": 1, "a": 2}}
     answer = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True}

@@ -1,11 +1,13 @@
 """OpenAI chat messages and training lines: pairing, wrappers, streams, odd and broken parts."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from warehouse.readers.openai_chat import glued, pair_calls, pair_messages
+from warehouse.readers.pairing import request_of
 from warehouse.readers.reading import read_file, read_items
 from warehouse.readers.registry import shape_of
 from warehouse.readers.stream import Item
@@ -386,6 +388,24 @@ def test_snapshots_that_grow_are_no_deltas_53():
     ]
 
 
+def test_a_stream_may_begin_with_a_chunk_about_filters(tmp_path):
+    prelude = {"id": "", "object": "", "choices": [], "prompt_filter_results": []}
+    delta = {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "a", "arguments": "{}"}}]}
+    whole = {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1_754_000_000,
+        "choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls"}],
+    }
+    path = tmp_path / "stream.txt"
+    path.write_text("".join(f"data: {json.dumps(chunk)}\n\n" for chunk in (prelude, whole)))
+    for records in (read(prelude, whole), read([prelude, whole]), read_file(path)):
+        ((name, record),) = records
+        assert (name, record.native_id) == ("openai", "x")
+        assert record.started_at == datetime(2025, 7, 31, 22, 13, 20)
+        assert [c.name for c in record.calls] == ["a"]
+
+
 def test_two_calls_at_one_index_are_told_apart_by_their_ids():
     assert streamed(
         chunk(part(0, "{}", "a", "x")), chunk(part(0, "{}", "b", "y")), chunk(finish="stop")
@@ -431,3 +451,48 @@ def test_all_of_tau_bench():
     assert (len(records), len(calls)) == (200, 1164)
     assert [c.status for c in calls].count("error") == 73
     assert sum(len(r.orphans) for r in records) == 0
+
+
+def test_a_message_of_its_own_may_have_a_result_that_is_no_text():
+    _, record = read_one(USER, assistant(call("1", "a")), result("1", {"x": 1}))
+    assert [(c.status, c.result) for c in record.calls] == [("ok", '{"x": 1}')]
+
+
+def test_two_results_of_one_id_in_a_turn_are_told_apart_by_name_or_else_by_order_2055():
+    calls = assistant(call("1", "a"), call("1", "b"))
+    named = [{**result("1", "of b"), "name": "b"}, {**result("1", "of a"), "name": "a"}]
+    assert [r for _, _, r in told([USER, calls, *named])[0]] == ["of a", "of b"]
+    plain = [result("1", "first"), result("1", "second")]
+    assert [r for _, _, r in told([USER, calls, *plain])[0]] == ["first", "second"]
+    late = [USER, calls, USER, assistant(call("2", "c")), *plain]
+    assert [r for _, _, r in told(late)[0]] == ["first", "second", None], "a turn later too"
+
+
+REMINDER = "<system-reminder>\nToday is Monday.\n</system-reminder>"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "fix it"}],
+        [{"role": "user", "content": f"{REMINDER}\n\n{REMINDER}\nfix it"}],
+        [{"role": "user", "content": [{"type": "text", "text": t} for t in (REMINDER, "fix it")]}],
+        [{"role": "user", "content": REMINDER}, {"role": "user", "content": "fix it"}],
+        [
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
+            {"role": "user", "content": "fix it"},
+        ],
+        [{"role": "user", "content": ""}, {"role": "user", "content": "fix it"}],
+        [
+            {"role": "user", "content": "<environment_context>x</environment_context>"},
+            {"role": "user", "content": "fix it"},
+        ],
+    ],
+)
+def test_the_request_is_what_the_user_wrote(messages):
+    assert request_of(messages) == "fix it"
+
+
+@pytest.mark.parametrize("text", ["  <b>bold</b> words ", "<system-reminder-tool> is odd", "< 3"])
+def test_a_request_keeps_its_own_marks(text):
+    assert request_of([{"role": "user", "content": text}]) == text

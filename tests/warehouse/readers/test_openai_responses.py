@@ -226,3 +226,28 @@ def test_what_is_told_whole_beats_its_pieces():
     completed = {"id": "r", "status": "completed", "output": [other]}
     events = streamed(end, {"type": "response.completed", "response": completed})
     assert glued(events)["output"] == [other]
+
+
+def test_items_that_the_api_lists_are_read_whatever_their_order():
+    items = [USER, call("c1"), back("c1", "one"), call("c2"), back("c2", "two"), call("c3")]
+    for data in (items, items[::-1]):
+        ((name, record),) = read({"object": "list", "data": data, "has_more": False})
+        assert name == "openai_responses"
+        assert [(c.call_id, c.turn, c.result) for c in record.calls] == [
+            ("c1", 0, "one"),
+            ("c2", 1, "two"),
+            ("c3", 2, None),
+        ]
+        assert record.request == "do it"
+
+
+def test_a_shell_result_names_its_call_by_its_own_id():
+    shell = {"type": "local_shell_call", "id": "ls", "call_id": "c", "action": {"type": "exec"}}
+    output = {"type": "local_shell_call_output", "id": "c", "output": "done"}
+    assert told(shell, output) == ([("local_shell", 0, "done", "ok")], [])
+
+
+def test_a_request_of_an_image_alone_is_no_text():
+    image = {"role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}
+    ((_, record),) = read([image, call("c"), back("c")])
+    assert record.request == ""

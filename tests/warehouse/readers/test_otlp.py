@@ -308,6 +308,8 @@ WHOLE = batch(*SPANS)
         snake(WHOLE),
         tempo(WHOLE),
         {"trace": WHOLE},
+        {"result": WHOLE},
+        {"data": [console(one) for one in SPANS], "next_cursor": None},
         [WHOLE],
         WHOLE["resourceSpans"],
         {"spans": list(SPANS)},
@@ -322,6 +324,8 @@ WHOLE = batch(*SPANS)
         "snake_case",
         "tempo",
         "tempo v2",
+        "jaeger v3",
+        "phoenix",
         "list of batches",
         "list of resources",
         "spans in an object",
@@ -513,6 +517,143 @@ def test_traceloop_tools_give_their_named_arguments():
     assert trajectory.conversation == "s"
 
 
+@pytest.mark.parametrize(
+    ("values", "arguments", "result", "call_id"),
+    [
+        ({"spring.ai.kind": "tool_call", "gen_ai.operation.name": "framework",
+          "spring.ai.tool.definition.name": "search", "spring.ai.tool.call.arguments": '{"q": 1}',
+          "spring.ai.tool.call.result": "found"}, '{"q": 1}', "found", None),
+        ({"openinference.span.kind": "TOOL", "tool.name": "search", "input.value":
+          '{"args": [], "sanitize_inputs_outputs": true, "kwargs": {"q": 1}}',
+          "output.value": "found"}, {"q": 1}, "found", None),
+        ({"openinference.span.kind": "TOOL", "tool.name": "search",
+          "input.value": '{"kwargs": {"q": 1}}', "output.value": '{"output": "found"}'},
+         {"q": 1}, '{"output": "found"}', None),
+        ({"openinference.span.kind": "TOOL", "tool.name": "search", "input.value": '{"input": "x"}',
+          "output.value": '{"output": {"content": "found", "type": "tool", "tool_call_id": "c"}}'},
+         '{"input": "x"}', "found", "c"),
+        ({"traceloop.span.kind": "tool", "traceloop.entity.name": "search",
+          "traceloop.entity.input": '{"input_str": "x", "inputs": {"q": 1}, "kwargs": {}}',
+          "traceloop.entity.output": '{"output": {"lc": 1, "kwargs": {"content": "found", '
+          '"tool_call_id": "c"}}, "kwargs": {}}'}, {"q": 1}, "found", "c"),
+        ({"traceloop.span.kind": "tool", "traceloop.entity.name": "search",
+          "traceloop.entity.input": '{"tool_name": "search", "arguments": {"q": 1}}',
+          "traceloop.entity.output": '[{"type": "text", "text": "a"}, '
+          '{"type": "text", "text": "b"}]'}, {"q": 1}, "a\nb", None),
+        ({"langsmith.span.kind": "tool", "gen_ai.tool.name": "search",
+          "gen_ai.prompt": '{"input": "{\'q\': 1}"}', "gen_ai.completion": '{"output": "found"}'},
+         {"q": 1}, "found", None),
+    ],
+    ids=["spring", "smolagents", "llama-index", "langchain", "traceloop", "mcp", "langsmith"],
+)  # fmt: skip
+def test_what_libraries_put_around_arguments_and_results_is_taken_off(
+    values, arguments, result, call_id
+):
+    (call,) = read(agent(), span(2, 1, name="x", **values)).calls
+    assert (call.name, call.arguments, call.result) == ("search", arguments, result)
+    assert call.call_id == call_id
+
+
+def test_parts_of_a_result_that_say_more_than_text_stay():
+    told = '[{"type": "text", "text": "a", "score": 1}]'
+    (call,) = read(agent(), tool(2, result=told)).calls
+    assert call.result == told
+
+
+def test_contents_of_a_tool_in_the_events_of_its_span():
+    def details(key, part):
+        values = {key: json.dumps([{"role": "tool", "parts": [part]}])}
+        return {
+            "name": "gen_ai.client.inference.operation.details",
+            "attributes": attributes(values),
+        }
+
+    asked = {"type": "tool_call", "id": "c", "name": "search", "arguments": {"q": 1}}
+    came = {"type": "tool_call_response", "id": "c", "response": [{"text": "found"}]}
+    events = [details("gen_ai.input.messages", asked), details("gen_ai.output.messages", came)]
+    (call,) = read(agent(), {**tool(2, arguments=None, result=None), "events": events}).calls
+    assert (call.arguments, call.result, call.status) == ({"q": 1}, "found", "ok")
+
+
+def test_a_handoff_between_agents_is_no_tool():
+    handoff = span(2, 1, name="handoff to Billing", openinference__span__kind="TOOL")
+    assert read(agent(), handoff, tool(3, at=SECOND)).calls[0].name == "search"
+    named = span(2, 1, name="handoff to x", openinference__span__kind="TOOL", tool__name="search")
+    assert names(read(agent(), named)) == ["search"]
+
+
+def test_messages_that_pydantic_ai_writes_as_events():
+    asked = {"function": {"name": "search", "arguments": "{}"}, "id": "c1", "type": "function"}
+    events = [
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "go"},
+        {
+            "event.name": "gen_ai.choice",
+            "message": {"role": "assistant", "tool_calls": [asked]},
+        },
+    ]
+    trajectory = read(
+        agent(), span(2, 1, gen_ai__operation__name="chat", events=json.dumps(events))
+    )
+    (call,) = trajectory.calls
+    assert (call.name, call.call_id, call.flags) == ("search", "c1", ("not_executed",))
+    assert trajectory.request == "go"
+
+
+def test_a_whole_history_on_an_agent_gives_its_last_question():
+    history = [
+        {"role": "user", "parts": [{"type": "text", "content": "first"}]},
+        {"role": "assistant", "parts": [{"type": "text", "content": "answer"}]},
+        {"role": "user", "parts": [{"type": "text", "content": "second"}]},
+        {"role": "assistant", "parts": [{"type": "text", "content": "done"}]},
+    ]
+    told = span(1, gen_ai__operation__name="invoke_agent")
+    told["attributes"] += attributes({"pydantic_ai.all_messages": json.dumps(history)})
+    assert read(told, tool(2)).request == "second"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["gcp.vertex.agent.session_id", "ai.telemetry.metadata.sessionId", "langfuse.session.id"],
+)
+def test_a_conversation_is_known_under_the_names_of_several_libraries(key):
+    model = chat(2)
+    model["attributes"] += attributes({key: "s1"})
+    assert read(agent(), model, tool(3)).conversation == "s1"
+
+
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+GEMINI = {"type": "OBJECT", "properties": {"q": {"type": "STRING"}}, "required": ["q"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("chat", {"ai.prompt.tools": [json.dumps(
+            {"type": "function", "name": "search", "description": "d", "inputSchema": SCHEMA})]}),
+        ("chat", {"model_request_parameters": json.dumps({"function_tools": [
+            {"name": "search", "description": "d", "parameters_json_schema": SCHEMA}]})}),
+        ("chat", {"gcp.vertex.agent.llm_request": json.dumps({"config": {"tools": [
+            {"function_declarations": [
+                {"name": "search", "description": "d", "parameters": GEMINI}]}]}})}),
+        ("execute_tool", {"gen_ai.tool.name": "search", "gen_ai.tool.description": "d",
+                          "gen_ai.tool.json_schema": json.dumps(SCHEMA)}),
+        ("framework", {"spring.ai.tool.definition.name": "search",
+                       "spring.ai.tool.definition.description": "d",
+                       "spring.ai.tool.definition.schema": json.dumps(SCHEMA)}),
+        ("execute_tool", {"tool.name": "search", "tool.description": "d",
+                          "tool.parameters": '{"q": {"type": "string"}}'}),
+    ],
+    ids=["ai sdk", "pydantic-ai", "adk", "strands", "spring", "smolagents"],
+)  # fmt: skip
+def test_tool_definitions_of_several_libraries(kind, values):
+    told = span(2, 1, gen_ai__operation__name=kind)
+    told["attributes"] += attributes(values)
+    (found,) = [r for r in records(batch(agent(), told)) if isinstance(r, ToolRecord)]
+    assert (found.name, found.description) == ("search", "d")
+    ((name, kind, needed),) = [(p["name"], p["type"], p["required"]) for p in found.parameters]
+    assert (name, kind, needed) == ("q", "string", True)
+
+
 def test_a_python_dict_as_input_is_understood():
     told = {"openinference.span.kind": "TOOL", "input.value": "{'q': 'it', 'n': None}"}
     (call,) = read(agent(), span(2, 1, name="search", **told)).calls
@@ -654,6 +795,26 @@ def test_mcp_client_and_server_tell_of_one_call():
     )
     (call,) = trajectory.calls
     assert (call.result, call.started_at, trajectory.duplicates) == ("found", T0 + 1 * MS, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [("tool_error", None, "ok"), (None, "tool_error", "error"), ("a", "b", "error")],
+)
+def test_a_failure_that_only_the_server_tells_is_the_agents_too_9332(first, second, status):
+    def server(number, at, failure):
+        values = {"mcp__method__name": "tools/call", "gen_ai__tool__name": "search"}
+        values |= {"error__type": failure} if failure else {}
+        return span(number, 2, at=at, **values)
+
+    trajectory = read(
+        agent(),
+        tool(2, result="Error: no", length=10 * MS, at=1 * MS),
+        server(3, 2 * MS, first),
+        server(4, 5 * MS, second),
+    )
+    (call,) = trajectory.calls
+    assert (call.status, call.result) == (status, "Error: no")
 
 
 # --- the model's view -----------------------------------------------------------------------------
@@ -952,6 +1113,28 @@ def test_calls_told_by_a_trace_and_by_lost_roots_carry_one_uid():
     )
     assert len({call.uid for t in found for call in t.calls}) == 1
     assert all(call.uid for t in found for call in t.calls)
+
+
+@pytest.mark.parametrize("call_id", ["c1", None, "call_abcdefgh12345678"])
+def test_a_root_that_the_models_of_its_trace_asked_for_is_one_execution_1840(call_id):
+    conversation = {"gen_ai.conversation.id": "s"}
+    told = [
+        chat(1, None, asks=[(call_id or "c1", "search", '{"q": 1}')], user="go"),
+        tool(2, None, call_id=call_id, at=SECOND),
+        chat(3, None, saw=[(call_id or "c1", "r")], at=2 * SECOND),
+    ]
+    for one in told:
+        one["attributes"] += attributes(conversation)
+    of_trace, of_session = trajectories(batch(*told))
+    assert of_trace.request == "go"
+    (one,), (other,) = of_trace.calls, of_session.calls
+    assert one.uid is not None
+    assert (one.uid, one.result, one.started_at) == (other.uid, other.result, other.started_at)
+
+
+def test_what_a_client_puts_before_the_words_of_the_user_is_no_request():
+    text = "<system-reminder>Monday</system-reminder>\ngo"
+    assert read(agent(), chat(2, user=text), tool(3)).request == "go"
 
 
 def test_a_circle_of_parents_ends():
