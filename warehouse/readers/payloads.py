@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from warehouse.readers.clock import iso_nanoseconds, nanoseconds
+from warehouse.readers.evidence import is_failure
 from warehouse.readers.normalised import as_text
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.stream import parse
@@ -159,24 +160,15 @@ def _part_text(part: Any) -> str | None:
 def hidden_error(value: Any) -> str | None:
     """What a result object says went wrong: isError, is_error, status error, a JSON-RPC error."""
     value = decoded(value)
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not is_failure(value):
         return None
-    failure = value.get("error")
-    rpc = isinstance(failure, dict) and "code" in failure and "message" in failure
-    if (
-        value.get("isError") is True
-        or value.get("is_error") is True
-        or (isinstance(value.get("status"), str) and value["status"].lower() == "error")
-        or rpc
-    ):
-        for key in ("error", "message", "detail", "content", "result"):
-            told = value.get(key)
-            if isinstance(told, dict) and isinstance(told.get("message"), str):
-                told = told["message"]
-            if told:
-                return (text_of(told) or "")[:2000]
-        return "the result is marked as an error"
-    return None
+    for key in ("error", "message", "detail", "content", "result"):
+        told = value.get(key)
+        if isinstance(told, dict) and isinstance(told.get("message"), str):
+            told = told["message"]
+        if told:
+            return (text_of(told) or "")[:2000]
+    return "the result is marked as an error"
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -133,8 +133,9 @@ def test_results_without_an_id_answer_their_turn_by_name():
     assert [(c.name, c.result) for c in record.calls] == [("f", "F"), ("g", "G")]
 
 
-def test_a_result_object_that_says_error_is_an_error_9332():
-    record = one([human("x"), ai(call("a")), tool("a", '{"status": "error", "why": "x"}')])
+@pytest.mark.parametrize("word", ["error", "ERROR"])
+def test_a_result_object_that_says_error_is_an_error_9332(word):
+    record = one([human("x"), ai(call("a")), tool("a", f'{{"status": "{word}", "why": "x"}}')])
     assert record.calls[0].status == "error"
 
 
