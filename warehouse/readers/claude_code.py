@@ -7,6 +7,8 @@ calls carry the same ``uid`` (API message, call id, content) and so count once.
 
 A sub-agent (``isSidechain``, ``agentId``) is a trajectory of its own, and so is each further
 continuation where the user went back: its id is ``session#uuid`` of its first line.
+
+What the client prints as a stream has neither tree nor times: each line follows the one before it.
 """
 
 from bisect import bisect_left
@@ -19,6 +21,7 @@ from warehouse.readers.forks import Branch, Event, branches_of
 from warehouse.readers.stream import Item
 from warehouse.records import (
     Fragment,
+    Gathered,
     Ignored,
     Record,
     Rejected,
@@ -37,6 +40,7 @@ _QUIET = {
     "container_upload",
 }
 _CALLS = {"tool_use", "server_tool_use", "mcp_tool_use"}
+_STREAMED = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
 _NOT_ASKED = (
     "<command-",
     "<local-command-",
@@ -80,15 +84,42 @@ def read_line(item: Item) -> Iterator[Record]:
     if not isinstance(session, str) or not session:
         yield Rejected(item.place, f"expected a sessionId, got {session!r}", item.raw)
         return
+    yield from _read_entry(item, line, session)
+
+
+def _read_entry(item: Item, line: dict[str, Any], session: str) -> Iterator[Record]:
     message = line["message"]
     content = message.get("content") if isinstance(message, dict) else None
     reason = _why_broken(message, content)
     if reason:
         if isinstance(line.get("uuid"), str):
-            yield Fragment(session, [_message(line, "other", fingerprint(kind))])
+            yield Fragment(session, [_message(line, "other", fingerprint(line["type"]))])
         yield Rejected(item.place, reason, item.raw)
         return
     yield from _read_content(line, message, content, session)
+
+
+def is_streamed(value: Any) -> bool:
+    """A line that the client prints with ``--output-format stream-json``, or an SDK hands over."""
+    if not isinstance(value, dict) or not isinstance(value.get("session_id"), str):
+        return False
+    if value.get("type") in ("user", "assistant"):
+        return "parent_tool_use_id" in value and "message" in value
+    return value.get("type") in _STREAMED and ("uuid" in value or "subtype" in value)
+
+
+def read_streamed(item: Item) -> Iterator[Record]:
+    """The lines of one stream, whose order alone tells what follows what."""
+    told: Gathered = item.value
+    latest: dict[str | None, str] = {}
+    for number, value in enumerate(told.values):
+        if value["type"] not in ("user", "assistant"):
+            yield Ignored(f"{value['type']} line")
+            continue
+        agent, uuid = value["parent_tool_use_id"], value.get("uuid") or f"line {number}"
+        line = {**value, "uuid": uuid, "agentId": agent, "parentUuid": latest.get(agent)}
+        latest[agent] = uuid
+        yield from _read_entry(item, line, value["session_id"])
 
 
 def _why_broken(message: Any, content: Any) -> str | None:

@@ -119,6 +119,14 @@ SHAPES: tuple[Shape, ...] = (
         assemble=claude_code.assemble,
     ),
     Shape(
+        "claude_code",
+        claude_code.is_streamed,
+        claude_code.read_streamed,
+        losses=("links", "parent", "split", *_NO_CLOCK),
+        gathered=True,
+        assemble=claude_code.assemble,
+    ),
+    Shape(
         "mcp",
         mcp_records.is_sampling,
         mcp_records.read_sampling,

@@ -442,6 +442,30 @@ def test_history_copied_into_a_resumed_session_has_the_same_uids():
     assert one(with_ids[:1]).calls[0].uid == one(with_ids[1:]).calls[0].uid
 
 
+def test_a_stream_of_the_client_goes_by_the_order_of_its_lines():
+    def printed(uuid, kind, *blocks, inside=None):
+        message = {"role": kind, "content": list(blocks), "id": uuid}
+        told = {"type": kind, "message": message, "session_id": "s", "uuid": uuid}
+        return {**told, "parent_tool_use_id": inside}
+
+    lines = [
+        {"type": "system", "subtype": "init", "session_id": "s", "uuid": "0"},
+        printed("9", "assistant", use("t1"), use("t2", "Task")),
+        printed("8", "assistant", use("t3"), inside="t2"),
+        printed("7", "user", result("t3", "three"), inside="t2"),
+        printed("6", "user", result("t1", "one"), result("t2", "two")),
+        printed("5", "assistant", use("t1")),
+        {"type": "result", "subtype": "success", "session_id": "s", "uuid": "1"},
+    ]
+    trunk, sub = trajectories(lines)
+    assert told(trunk) == [
+        ("Bash", 0, "t1", "ok", "one"),
+        ("Task", 0, "t2", "ok", "two"),
+        ("Bash", 1, "t1", "no_result", None),
+    ]
+    assert (told(sub), sub.native_id) == ([("Bash", 0, "t3", "ok", "three")], "s/t2")
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_order_repetition_and_split_of_lines_do_not_matter(data):
