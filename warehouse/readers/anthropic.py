@@ -8,7 +8,8 @@ with that result known, and so begins the next turn.
 from collections.abc import Iterator
 from typing import Any
 
-from warehouse.readers.pairing import Pairing, request_of, settle, text_of
+from warehouse.readers.evidence import text_of
+from warehouse.readers.pairing import Pairing, request_of, settle
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item, parse

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from warehouse.readers import otlp_protobuf, parquet, sse
+from warehouse.readers import mcp_log, otlp_protobuf, parquet, sse
 from warehouse.readers.stream import Item, buffered, iter_json, iter_lines
 
 Carrier = tuple[Callable[[bytes], bool], Callable[[io.BufferedReader], Iterator[Item]]]
@@ -17,6 +17,7 @@ Carrier = tuple[Callable[[bytes], bool], Callable[[io.BufferedReader], Iterator[
 CARRIERS: tuple[Carrier, ...] = (
     (parquet.recognises, parquet.items),
     (sse.recognises, sse.items),
+    (mcp_log.recognises, mcp_log.items),
     (otlp_protobuf.recognises, otlp_protobuf.items),
 )
 """Tried in order; what none recognises is read as JSON."""

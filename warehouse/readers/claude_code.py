@@ -7,8 +7,11 @@ calls carry the same ``uid`` (API message, call id, content) and so count once.
 
 A sub-agent (``isSidechain``, ``agentId``) is a trajectory of its own, and so is each further
 continuation where the user went back: its id is ``session#uuid`` of its first line.
+
+What the client prints as a stream has neither tree nor times: each line follows the one before it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +21,7 @@ from warehouse.readers.forks import Branch, Event, branches_of
 from warehouse.readers.stream import Item
 from warehouse.records import (
     Fragment,
+    Gathered,
     Ignored,
     Record,
     Rejected,
@@ -36,6 +40,7 @@ _QUIET = {
     "container_upload",
 }
 _CALLS = {"tool_use", "server_tool_use", "mcp_tool_use"}
+_STREAMED = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
 _NOT_ASKED = (
     "<command-",
     "<local-command-",
@@ -43,6 +48,7 @@ _NOT_ASKED = (
     "<system-reminder>",
     "<user-memory-input>",
     "<task-notification>",
+    "<ide_",
     "Caveat: The messages below were generated",
     "[Request interrupted",
 )
@@ -78,15 +84,42 @@ def read_line(item: Item) -> Iterator[Record]:
     if not isinstance(session, str) or not session:
         yield Rejected(item.place, f"expected a sessionId, got {session!r}", item.raw)
         return
+    yield from _read_entry(item, line, session)
+
+
+def _read_entry(item: Item, line: dict[str, Any], session: str) -> Iterator[Record]:
     message = line["message"]
     content = message.get("content") if isinstance(message, dict) else None
     reason = _why_broken(message, content)
     if reason:
         if isinstance(line.get("uuid"), str):
-            yield Fragment(session, [_message(line, "other", fingerprint(kind))])
+            yield Fragment(session, [_message(line, "other", fingerprint(line["type"]))])
         yield Rejected(item.place, reason, item.raw)
         return
     yield from _read_content(line, message, content, session)
+
+
+def is_streamed(value: Any) -> bool:
+    """A line that the client prints with ``--output-format stream-json``, or an SDK hands over."""
+    if not isinstance(value, dict) or not isinstance(value.get("session_id"), str):
+        return False
+    if value.get("type") in ("user", "assistant"):
+        return "parent_tool_use_id" in value and "message" in value
+    return value.get("type") in _STREAMED and ("uuid" in value or "subtype" in value)
+
+
+def read_streamed(item: Item) -> Iterator[Record]:
+    """The lines of one stream, whose order alone tells what follows what."""
+    told: Gathered = item.value
+    latest: dict[str | None, str] = {}
+    for number, value in enumerate(told.values):
+        if value["type"] not in ("user", "assistant"):
+            yield Ignored(f"{value['type']} line")
+            continue
+        agent, uuid = value["parent_tool_use_id"], value.get("uuid") or f"line {number}"
+        line = {**value, "uuid": uuid, "agentId": agent, "parentUuid": latest.get(agent)}
+        latest[agent] = uuid
+        yield from _read_entry(item, line, value["session_id"])
 
 
 def _why_broken(message: Any, content: Any) -> str | None:
@@ -126,10 +159,14 @@ def _read_content(
         event["model"] = message.get("model")
     else:
         event["message"] = "result" if results else "prompt"
-        text = "\n".join(texts).strip()
-        asked = not (line.get("isMeta") or line.get("isCompactSummary"))
-        if text and asked and kind == "user":
-            event["command" if text.startswith(_NOT_ASKED) else "text"] = text
+        texts = [text.strip() for text in texts]
+        asked = [text for text in texts if text and not text.startswith(_NOT_ASKED)]
+        commands = [text for text in texts if text.startswith("<command-")]
+        if not (line.get("isMeta") or line.get("isCompactSummary")):
+            if asked:
+                event["text"] = "\n".join(asked)
+            elif commands:
+                event["command"] = "\n".join(commands)
     yield Fragment(session, events)
 
 
@@ -241,11 +278,9 @@ def _linked(messages: list[Event]) -> list[Event]:
     for event in messages:
         parent = None
         candidates = by_uuid.get(event["parent"] or "", [])
-        if len(candidates) == 1:
-            parent = candidates[0]
-        elif candidates:
-            earlier = [one for one in candidates if _order(one) < _order(event)]
-            parent = earlier[-1] if earlier else candidates[0]
+        if candidates:
+            earlier = bisect_left(candidates, _order(event), key=_order)
+            parent = candidates[max(0, earlier - 1)]
         linked.append(
             {
                 **event,

@@ -2,11 +2,14 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 _EPOCH = datetime(1970, 1, 1)
 _FRACTION = re.compile(r"^(.*?:\d\d)[.,](\d+)(.*)$")
 _LEAST, _MOST = -(2**63) + 2, 2**63 - 1
+_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3), (2**63, 1))
+"""Below which size a number is seconds, milliseconds, microseconds, nanoseconds."""
 _DIGITS = re.compile(r"-?\d{1,30}\Z")
 
 
@@ -23,6 +26,18 @@ def nanoseconds(value: Any) -> int | None:
         value = int(value)
     if isinstance(value, int) and value != 0 and _LEAST <= value <= _MOST:
         return value
+    return None
+
+
+def any_nanoseconds(value: Any) -> int | None:
+    """Nanoseconds from ISO text or a number of seconds, milli-, micro- or nanoseconds, exactly."""
+    if isinstance(value, str):
+        return iso_nanoseconds(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        exact = Decimal(repr(value))
+        for most, unit in _UNITS:
+            if exact < most:
+                return int(exact * unit)
     return None
 
 

@@ -145,6 +145,8 @@ def read_conversation(item: Item) -> Iterator[Record]:
     if not kept:
         yield Rejected(item.place, "expected LangChain messages, got none", item.raw)
     given = value.get("id") if isinstance(value, dict) else None
+    if isinstance(value, dict) and any(key in value for key in _CHANNELS):
+        given = None  # a snapshot's own id, another at each step
     for name, record in kept:
         if isinstance(given, (str, int)):
             record.native_id = str(given) if len(kept) == 1 else f"{given}/{name}"
@@ -173,23 +175,19 @@ def _thread(value: Any) -> str | None:
         return next((t for t in map(_thread, value[:3]) if t is not None), None)
     if not isinstance(value, dict):
         return None
-    for place in (value.get("config"), value.get("metadata"), value):
-        if isinstance(place, dict):
-            inner = place.get("configurable")
-            for one in (inner, place):
-                if isinstance(one, dict):
-                    thread = one.get("thread_id") or one.get("conversation_id")
-                    if thread is None and one is value:
-                        thread = one.get("session_id")
-                    if isinstance(thread, (str, int)):
-                        return _space(str(thread), one)
-    return None
-
-
-def _space(thread: str, configurable: dict[str, Any]) -> str:
-    """A sub-graph has messages of its own under the thread of its parent."""
-    space = configurable.get("checkpoint_ns")
-    return f"{thread}/{space}" if isinstance(space, str) and space else thread
+    thread = space = None
+    for place in (*map(value.get, ("config", "checkpoint", "metadata")), value):
+        if not isinstance(place, dict):
+            continue
+        for one in (place.get("configurable"), place):
+            if isinstance(one, dict):
+                thread = thread or one.get("thread_id") or one.get("conversation_id")
+                space = space or one.get("checkpoint_ns")
+    thread = thread or value.get("session_id")
+    if not isinstance(thread, (str, int)):
+        return None
+    # A sub-graph has messages of its own under the thread of its parent.
+    return f"{thread}/{space}" if isinstance(space, str) and space else str(thread)
 
 
 def _time(value: Any) -> int | None:

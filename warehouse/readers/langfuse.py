@@ -45,7 +45,10 @@ _TOOL_SPANS = (
     ("gen_ai.operation.name", "execute_tool"),
     ("langsmith.span.kind", "tool"),
     ("traceloop.span.kind", "tool"),
+    ("ai.operationId", "ai.toolCall"),
 )
+_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
+_CALL_IDS = ("gen_ai.tool.call.id", "tool.id", "tool_call.id", "ai.toolCall.id")
 _SESSIONS = (
     "session.id",
     "langfuse.session.id",
@@ -245,9 +248,9 @@ def _tool(
     fields = tool_fields(
         UNRECORDED if inputs is None else inputs, UNRECORDED if outputs is None else outputs
     )
-    name = _first(attributes, "gen_ai.tool.name", "tool.name") or row.get("name")
+    name = _first(attributes, *_NAMES) or row.get("name")
     fields["name"] = str(name or "unknown").removeprefix("execute_tool ")
-    call_id = _first(attributes, "gen_ai.tool.call.id", "tool.id", "tool_call.id")
+    call_id = _first(attributes, *_CALL_IDS)
     call_id = call_id or metadata.get("tool_call_id")
     if call_id:
         fields["call_id"] = str(call_id)

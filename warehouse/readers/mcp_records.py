@@ -8,10 +8,10 @@ file. Sampling messages (``sampling/createMessage``) are a conversation of their
 """
 
 from collections.abc import Iterator
-from decimal import Decimal
+from dataclasses import replace
 from typing import Any
 
-from warehouse.readers.clock import iso_nanoseconds, moment_of
+from warehouse.readers.clock import any_nanoseconds, moment_of
 from warehouse.readers.evidence import (
     Waiting,
     answer,
@@ -23,7 +23,9 @@ from warehouse.readers.evidence import (
     tool_of,
     unified,
 )
+from warehouse.readers.mcp_tools import read_tool_list
 from warehouse.readers.normalised import as_text
+from warehouse.readers.payloads import decoded
 from warehouse.readers.stream import Item
 from warehouse.records import (
     UNRECORDED,
@@ -44,6 +46,7 @@ _SESSIONS = ("session_id", "session", "conversation_id", "thread_id", "sessionId
 _ALONE = "expected the tools/call request that this result answers, got the result alone"
 
 Event = dict[str, Any]
+_Key = tuple[str | None, str | None]
 
 
 # --- which records --------------------------------------------------------------------------------
@@ -86,7 +89,7 @@ def _is_lone(value: dict[str, Any]) -> bool:
 
 def _inside(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The messages that a wrapper holds."""
-    request, response = value.get("request"), value.get("response")
+    request, response = _opened(value.get("request")), decoded(value.get("response"))
     if isinstance(request, dict) and _is_rpc(request):
         yield request
         if isinstance(response, dict):
@@ -94,10 +97,41 @@ def _inside(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield response if is_whole else {"id": request.get("id"), "result": response}
     if request is None and response is None:
         for key in _WRAPPED:
-            one = value.get(key)
+            one = _opened(value.get(key))
             for message in one if isinstance(one, list) else (one,):
                 if isinstance(message, dict) and "jsonrpc" in message and _is_rpc(message):
                     yield message
+
+
+def _opened(message: Any) -> Any:
+    """A message that a logger wrote as text."""
+    if isinstance(message, str) and message[:1] == "{" and '"method"' in message:
+        return decoded(message)
+    if isinstance(message, str) and message[:1] in ("{", "[") and '"jsonrpc"' in message:
+        return decoded(message)
+    return message
+
+
+def is_catalogue(value: Any) -> bool:
+    """A line of a log that holds an answer to ``tools/list``."""
+    return isinstance(value, dict) and "jsonrpc" not in value and _listed(value) is not None
+
+
+def _listed(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer to ``tools/list`` inside a wrapper."""
+    for key in (*_WRAPPED, "response"):
+        one = _opened(value.get(key))
+        result = one.get("result") if isinstance(one, dict) and "jsonrpc" in one else None
+        if isinstance(result, dict) and isinstance(result.get("tools"), list):
+            return result
+    return None
+
+
+def read_catalogue(item: Item) -> Iterator[Record]:
+    """The tools that a server offers."""
+    server = _first_text(item.value, _SERVERS)
+    listed = {**(_listed(item.value) or {}), **({"server": server} if server else {})}
+    yield from read_tool_list(replace(item, value=listed))
 
 
 def is_sampling(value: Any) -> bool:
@@ -144,7 +178,12 @@ def read_messages(item: Item) -> Iterator[Record]:
         if session is not None and all(event["at"] is not None for event in events):
             yield Fragment(session, events)  # time alone tells their order
         elif any("call" in event for event in events):
-            yield _trajectory(events, session)
+            # What is told twice at one moment, word for word, was said once.
+            timed = {e["id"] if e["at"] is not None else n: e for n, e in enumerate(events)}
+            record = _trajectory(list(timed.values()), session)
+            if session is None and events[0]["at"] is not None:
+                record.native_id = f"opening {events[0]['id']}"  # of a log that grows
+            yield record
         elif any("result" in event for event in events):
             yield Rejected(item.place, _ALONE, item.raw)
         else:
@@ -175,6 +214,7 @@ def _event(message: dict[str, Any], wrapper: dict[str, Any], batch: str | None) 
     event: Event = {
         "at": _time(wrapper),
         "session": _first_text(wrapper, _SESSIONS),
+        "server": _first_text(wrapper, _SERVERS),
         "rpc": None if message.get("id") is None else fingerprint(message["id"]),
     }
     if batch is not None:
@@ -183,7 +223,7 @@ def _event(message: dict[str, Any], wrapper: dict[str, Any], batch: str | None) 
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     if method == "tools/call" and isinstance(params.get("name"), str):
-        event["call"] = server_tool(_first_text(wrapper, _SERVERS), params["name"])
+        event["call"] = server_tool(event["server"], params["name"])
         event["call_id"] = None if message.get("id") is None else str(message["id"])
         if "arguments" in params:
             event["arguments"] = params["arguments"]
@@ -200,7 +240,7 @@ def _event(message: dict[str, Any], wrapper: dict[str, Any], batch: str | None) 
         event.update(result=text_of(told) or "", failed=True, error=shown(text_of(told)))
     else:
         event.update(_result(message.get("result")))
-    event["id"] = fingerprint(message, event["at"], event["session"], batch)
+    event["id"] = fingerprint(message, event["at"], event["session"], event["server"], batch)
     return event
 
 
@@ -221,7 +261,8 @@ def _result(result: Any) -> Event:
 
 
 def _lone(value: dict[str, Any]) -> Event | Ignored:
-    event: Event = {"id": fingerprint(value), "at": None, "session": None, "rpc": None}
+    event: Event = {"id": fingerprint(value), "at": None, "session": None, "server": None}
+    event["rpc"] = None
     kind = value.get("type")
     if kind == "tool_use":
         if not isinstance(value.get("name"), str):
@@ -251,13 +292,8 @@ def _first_text(wrapper: dict[str, Any], keys: tuple[str, ...]) -> str | None:
 def _time(wrapper: dict[str, Any]) -> int | None:
     for key in _TIMES:
         value = wrapper.get(key)
-        if isinstance(value, str):
-            return iso_nanoseconds(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-            exact = Decimal(repr(value))
-            for most, unit in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3), (2**63, 1)):
-                if exact < most:  # seconds, milliseconds, microseconds, nanoseconds
-                    return int(exact * unit)
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            return any_nanoseconds(value)
     return None
 
 
@@ -276,17 +312,22 @@ def assemble(conversation: str, events: list[Event]) -> Iterator[Record]:
 
 def _trajectory(events: list[Event], session: str | None) -> TrajectoryRecord:
     record = TrajectoryRecord("", [], native_id=session, conversation=session)
-    # One list of open requests for each id, of calls and of other methods alike.
-    waiting: dict[str | None, list[Call | None]] = {}
-    sent: dict[str | None, str] = {}
-    answered: dict[str | None, Any] = {}
+    # One list of open requests for each server and id, of calls and of other methods alike.
+    waiting: dict[_Key, list[Call | None]] = {}
+    sent: dict[_Key, str] = {}
+    answered: dict[_Key, Any] = {}
+    latest: dict[str | None, _Key] = {}
     turn, open_turn, batch = -1, False, None
     for event in events:
-        rpc = event["rpc"]
+        rpc = event["server"], event["rpc"]
+        if "call" in event or "request" in event:
+            latest[event["rpc"]] = rpc
+        elif not waiting.get(rpc):  # a log may name the server on one side only
+            rpc = latest.get(event["rpc"], rpc)
         if record.started_at is None:
             record.started_at = moment_of(event["at"])
         if "call" in event:
-            if rpc is not None and waiting.get(rpc) and sent.get(rpc) == event["same"]:
+            if event["rpc"] is not None and waiting.get(rpc) and sent.get(rpc) == event["same"]:
                 record.duplicates += 1  # sent again, or seen by both sides
                 continue
             sent[rpc] = event["same"]
@@ -304,11 +345,13 @@ def _trajectory(events: list[Event], session: str | None) -> TrajectoryRecord:
             record.calls.append(call)
             waiting.setdefault(rpc, []).append(call)
         elif "request" in event:
-            if rpc is not None:
+            if event["rpc"] is not None:
                 waiting.setdefault(rpc, []).append(None)
                 sent.pop(rpc, None)
         elif "cancels" in event:
-            for one in waiting.get(event["cancels"], [])[-1:]:
+            key = event["server"], event["cancels"]
+            key = key if waiting.get(key) else latest.get(event["cancels"], key)
+            for one in waiting.get(key, [])[-1:]:
                 if one is not None:
                     one.status, one.flags = "incomplete", (*one.flags, "cancelled")
                     open_turn = False

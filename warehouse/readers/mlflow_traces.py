@@ -164,6 +164,8 @@ def _events(span: dict[str, Any]) -> tuple[list[dict[str, Any]], list[ToolRecord
     attributes = attributes if isinstance(attributes, dict) else {}
     raw_kind = attributes.get("mlflow.spanType", span.get("span_type"))
     kind = raw_kind.strip('"') if isinstance(raw_kind, str) else "UNKNOWN"
+    if str(span.get("name")).endswith(".list_tools"):
+        kind = "UNKNOWN"  # tracers of MCP clients call this a tool
     fields: dict[str, Any] = {}
     more: list[dict[str, Any]] = []
     tools: list[ToolRecord] = []
@@ -199,17 +201,29 @@ def _first(attributes: dict[str, Any], names: tuple[str, ...]) -> Any:
     return UNRECORDED
 
 
+_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name", "name")
+_IDS = ("gen_ai.tool.call.id", "tool.id", "ai.toolCall.id", "tool_id", "tool_call_id")
+
+
 def _tool(span: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     inputs = _first(attributes, _TOOL_INPUTS)
     outputs = _first(attributes, _TOOL_OUTPUTS)
-    fields = tool_fields(
-        inputs if inputs is UNRECORDED else _attribute(inputs),
-        outputs if outputs is UNRECORDED else _attribute(outputs),
-    )
-    named = _attribute(attributes.get("gen_ai.tool.name", attributes.get("tool.name")))
-    fields["name"] = str(named or span.get("name") or "unknown")
-    call_id = _attribute(attributes.get("gen_ai.tool.call.id", attributes.get("tool.id")))
-    if call_id:
+    inputs = inputs if inputs is UNRECORDED else _attribute(inputs)
+    outputs = outputs if outputs is UNRECORDED else _attribute(outputs)
+    named = _attribute(_first(attributes, _NAMES))
+    call_id = _attribute(_first(attributes, _IDS))
+    handed = _handed(span, inputs)
+    if handed is not None:
+        named, inputs, call_id = handed
+    elif isinstance(inputs, dict) and inputs.keys() <= _OF_METHODS and not inputs.get("args"):
+        inputs = inputs.get("kwargs", inputs)
+    if ("tool_id" in attributes or handed) and isinstance(outputs, dict) and len(outputs) == 1:
+        outputs = outputs.get("result", outputs)  # the tracer's own wrapper
+    fields = tool_fields(inputs, outputs)
+    if not isinstance(named, str) or not named:
+        named = span.get("name")
+    fields["name"] = str(named or "unknown")
+    if isinstance(call_id, (str, int)) and call_id != "":
         fields["call_id"] = str(call_id)
     status = span.get("status")
     code, message = span.get("status_code"), span.get("status_message")
@@ -232,6 +246,30 @@ def _tool(span: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         error = str(message)
     fields["error"] = error and error[:2_000]
     return fields
+
+
+_OF_METHODS = {"args", "kwargs", "sanitize_inputs_outputs"}
+"""Inputs of a traced ``__call__``."""
+_HANDED = ("call", "message", "validated")
+_ARGUMENTS = ("args", "tool_args", "arguments")
+
+
+def _handed(span: dict[str, Any], inputs: Any) -> tuple[str, Any, Any] | None:
+    """(tool, arguments, call id) where a span is a library's method that is given a call."""
+    title = span.get("name")
+    if not isinstance(inputs, dict) or not isinstance(title, str):
+        return None
+    call: Any = inputs
+    name = inputs.get("tool_name") if inputs.get("tool_name") == title else None
+    if "." in title:  # a class and its method
+        for key in _HANDED:
+            if isinstance(call.get(key), dict):
+                call = call[key]
+        name = call.get("name" if title.endswith("call_tool") else "tool_name")
+    arguments = next((call[key] for key in _ARGUMENTS if key in call), None)
+    if not isinstance(name, str) or not isinstance(arguments, (dict, str)):
+        return None
+    return name, arguments, call.get("tool_call_id")
 
 
 assemble = assembler()

@@ -10,7 +10,8 @@ from typing import Any
 
 from warehouse.readers import anthropic, openai_responses
 from warehouse.readers.clock import moment_of
-from warehouse.readers.pairing import Pairing, mark_cut, request_of, settle, text_of
+from warehouse.readers.evidence import text_of
+from warehouse.readers.pairing import Pairing, mark_cut, request_of, settle
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item

@@ -8,15 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from warehouse.readers import clock
+from warehouse.readers.evidence import text_of
 from warehouse.readers.normalised import as_text
-from warehouse.readers.pairing import (
-    Pairing,
-    is_telling,
-    is_whole_json,
-    request_of,
-    settle,
-    text_of,
-)
+from warehouse.readers.pairing import Pairing, is_telling, is_whole_json, request_of, settle
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.sse import split_streams
 from warehouse.readers.stream import Item

@@ -149,7 +149,7 @@ def read_events(item: Item) -> Iterator[Record]:
 def _read_v0(
     events: list[Any], name: str | None, meta: dict[str, Any], instruction: Any
 ) -> Iterator[Record]:
-    calls: dict[int, Call] = {}
+    calls: dict[int, Call | None] = {}
     by_call_id: dict[str, Call] = {}
     turns: dict[Any, int] = {}
     record = TrajectoryRecord(
@@ -178,12 +178,12 @@ def _read_v0(
             if opening is None and at is not None:
                 opening = fingerprint(event["timestamp"], action, args.get("content"))
             call = _action(event, action, args, turns)
+            number = _number(event.get("id"))
+            if number is not None:
+                calls[number] = call
             if call is not None:
                 call.started_at = at
                 record.calls.append(call)
-                number = _number(event.get("id"))
-                if number is not None:
-                    calls[number] = call
                 if call.call_id is not None:
                     by_call_id[call.call_id] = call
             elif action not in _QUIET_V0 and action not in _ACTIONS:
@@ -257,7 +257,7 @@ def _observe(
     event: dict[str, Any],
     observation: str,
     at: int | None,
-    calls: dict[int, Call],
+    calls: dict[int, Call | None],
     by_call_id: dict[str, Call],
     record: TrajectoryRecord,
 ) -> None:
@@ -268,7 +268,8 @@ def _observe(
         call = by_call_id.get(str(told.get("tool_call_id")))
     text = text_of(event.get("content"))
     if call is None:
-        if observation not in _NO_RESULTS and cause is not None:
+        # What a user ran by hand is known, and is no call of the agent.
+        if observation not in _NO_RESULTS and cause is not None and cause not in calls:
             record.orphans.append(text or "")
         return
     if observation == "agent_state_changed":

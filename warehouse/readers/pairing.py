@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
+from warehouse.readers.evidence import is_failure, text_of
 from warehouse.records import Call
 
 _SENT = "no_result"
@@ -247,50 +248,10 @@ def _is_random(call_id: str) -> bool:
     return any(any(sign.isdigit() for sign in run[0]) for run in _RUN.finditer(call_id))
 
 
-def text_of(content: Any) -> str | None:
-    """A result as text: text parts joined by newlines; anything without text as JSON."""
-    if content is None or isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        texts = [
-            part if isinstance(part, str) else part["text"]
-            for part in content
-            if isinstance(part, str) or (isinstance(part, dict) and type(part.get("text")) is str)
-        ]
-        if texts or not content:
-            return "\n".join(texts)
-    elif isinstance(content, dict) and isinstance(content.get("text"), str):
-        return str(content["text"])
-    return json.dumps(content, ensure_ascii=False)
-
-
-def told_error(result: str | None) -> bool:
-    """Whether a payload says itself, as a JSON object with a flag, that the call failed.
-
-    ``isError`` or ``is_error`` true, ``status`` error, or a JSON-RPC error. Words alone do not
-    count.
-    """
-    if not result or "rror" not in result:
-        return False
-    text = result.strip()
-    if not (text.startswith("{") and text.endswith("}")):
-        return False
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    if value.get("isError") is True or value.get("is_error") is True:
-        return True
-    if value.get("status") == "error":
-        return True
-    error = value.get("error")
-    return isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
-
-
 def settle(call: Call, result: str | None, *, failed: bool = False, error: Any = None) -> None:
     """Give a call its result; ``failed`` and ``error`` are the source's explicit evidence."""
     call.result = result
-    if failed or error or (result and "rror" in result and told_error(result)):
+    if failed or error or is_failure(result):
         call.status = "error"
         told = result if error is None or error is True else text_of(error)
         call.error = None if told is None else told[:500]

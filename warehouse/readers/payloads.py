@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from warehouse.readers.clock import iso_nanoseconds, nanoseconds
+from warehouse.readers.evidence import is_failure
 from warehouse.readers.normalised import as_text
 from warehouse.readers.schema import parameters_of
 from warehouse.readers.stream import parse
@@ -21,6 +22,8 @@ from warehouse.records import UNRECORDED, ToolRecord, server_tool
 
 _LITERAL_LIMIT = 10_000
 """Characters of a Python literal that are parsed: its parser takes long for long texts."""
+_OF_FUNCTIONS = {"args", "kwargs"}
+"""Inputs of a traced Python function."""
 _DEPTH = 6
 """Wrappers around a message that are opened."""
 
@@ -97,6 +100,8 @@ def arguments_of(value: Any) -> Any:
     if isinstance(value, dict):
         if value.get("type") == "tool_call" and isinstance(value.get("args"), dict):
             return value["args"]
+        if value.keys() == _OF_FUNCTIONS and not value["args"]:
+            return value["kwargs"]
         if len(value) == 1 and "input" in value:
             inner = value["input"]
             if isinstance(inner, dict):
@@ -155,24 +160,15 @@ def _part_text(part: Any) -> str | None:
 def hidden_error(value: Any) -> str | None:
     """What a result object says went wrong: isError, is_error, status error, a JSON-RPC error."""
     value = decoded(value)
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not is_failure(value):
         return None
-    failure = value.get("error")
-    rpc = isinstance(failure, dict) and "code" in failure and "message" in failure
-    if (
-        value.get("isError") is True
-        or value.get("is_error") is True
-        or (isinstance(value.get("status"), str) and value["status"].lower() == "error")
-        or rpc
-    ):
-        for key in ("error", "message", "detail", "content", "result"):
-            told = value.get(key)
-            if isinstance(told, dict) and isinstance(told.get("message"), str):
-                told = told["message"]
-            if told:
-                return (text_of(told) or "")[:2000]
-        return "the result is marked as an error"
-    return None
+    for key in ("error", "message", "detail", "content", "result"):
+        told = value.get(key)
+        if isinstance(told, dict) and isinstance(told.get("message"), str):
+            told = told["message"]
+        if told:
+            return (text_of(told) or "")[:2000]
+    return "the result is marked as an error"
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -317,9 +313,13 @@ def _output_messages(value: Any, depth: int) -> Iterator[dict[str, Any]]:
                 )
             return
     kind = fields.get("type")
+    if isinstance(fields.get("toolName"), str):  # the AI SDK lists calls alone
+        yield {"toolCalls": [fields]}
+        return
     if (
         "role" in fields
         or "tool_calls" in fields
+        or "toolCalls" in fields
         or "additional_kwargs" in fields
         or "parts" in fields
         or (isinstance(kind, str) and kind in _BLOCKS)
@@ -363,6 +363,8 @@ def _read_message(message: dict[str, Any], asked: list[Asked], answers: list[Ans
     extra = message.get("additional_kwargs")
     for source in (message, extra):
         calls = source.get("tool_calls") if isinstance(source, dict) else None
+        if source is message and not calls:
+            calls = decoded(message.get("toolCalls"))
         if isinstance(calls, list) and calls:
             asked += filter(None, map(_tool_call, calls))
         invalid = source.get("invalid_tool_calls") if isinstance(source, dict) else None
@@ -393,11 +395,12 @@ def _tool_call(call: Any) -> Asked | None:
         if "custom" in call and "input" in function:
             arguments = {"input": function["input"]}
     else:
-        name = call.get("name")
+        name = call.get("name", call.get("toolName"))
         arguments = call.get("args", call.get("arguments", call.get("input", UNRECORDED)))
     if not isinstance(name, str) or not name:
         return None
-    return Asked(name, arguments, _id(call.get("id") or call.get("call_id")))
+    call_id = call.get("id") or call.get("call_id") or call.get("toolCallId")
+    return Asked(name, arguments, _id(call_id))
 
 
 def _id(value: Any) -> str | None:
@@ -413,6 +416,13 @@ def _read_block(block: dict[str, Any], asked: list[Asked], answers: list[Answer]
             call_id = _id(inner.get("id") or inner.get("toolUseId"))
             asked.append(Asked(inner["name"], arguments, call_id))
             return
+    if block.get("part_kind") == "tool-call" and isinstance(block.get("tool_name"), str):
+        call_id = _id(block.get("tool_call_id"))
+        asked.append(Asked(block["tool_name"], block.get("args", UNRECORDED), call_id))
+        return
+    if kind == "tool-call":  # of the AI SDK
+        asked += filter(None, [_tool_call(block)])
+        return
     name = block.get("name")
     if isinstance(kind, str) and isinstance(name, str):
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
@@ -440,8 +450,13 @@ def _read_block(block: dict[str, Any], asked: list[Asked], answers: list[Answer]
 
 
 def _answer_block(block: dict[str, Any]) -> Answer | None:
-    """A result as Anthropic, OpenAI Responses and OpenTelemetry write it."""
-    kind = block.get("type")
+    """A result as Anthropic, OpenAI Responses, OpenTelemetry and others write it."""
+    told = block.get("toolResult")
+    if isinstance(told, dict) and told.get("toolUseId"):
+        text = text_of(told.get("content"))
+        error = (text or "error") if told.get("status") == "error" else hidden_error(text)
+        return Answer(str(told["toolUseId"]), text, error)
+    kind = block.get("type", block.get("part_kind"))
     if not isinstance(kind, str):
         return None
     if kind.endswith("tool_result") and block.get("tool_use_id"):
@@ -455,6 +470,19 @@ def _answer_block(block: dict[str, Any]) -> Answer | None:
     if kind in ("function_call_output", "custom_tool_call_output") and block.get("call_id"):
         text = text_of(block.get("output"))
         return Answer(str(block["call_id"]), text, hidden_error(text))
+    if kind in ("tool-return", "retry-prompt") and block.get("tool_call_id"):
+        text = text_of(block.get("content"))
+        failed = kind == "retry-prompt" or block.get("outcome") in ("failed", "denied")
+        error = (text or "error") if failed else hidden_error(text)
+        return Answer(str(block["tool_call_id"]), text, error)
+    if kind == "tool-result" and block.get("toolCallId"):
+        output, failed = block.get("output", block.get("result")), block.get("isError") is True
+        if isinstance(output, dict) and "value" in output and isinstance(output.get("type"), str):
+            failed = failed or output["type"].startswith("error")
+            output = output["value"]
+        text = text_of(output)
+        error = (text or "error") if failed else hidden_error(text)
+        return Answer(str(block["toolCallId"]), text, error)
     if kind == "tool_call_response" and block.get("id"):
         response = decoded(block.get("response", block.get("result")))
         if isinstance(response, dict) and response.get("type") == "function_result":
@@ -492,8 +520,8 @@ def new_answers(messages: list[Any]) -> list[Answer]:
     found: list[Answer] = []
     for message in reversed(messages):
         fields = _message(message)
-        role = fields.get("role") or fields.get("type")
-        if role in ("assistant", "ai", "model", "AIMessageChunk", "function_call"):
+        role = fields.get("role") or fields.get("type") or fields.get("kind")
+        if role in ("assistant", "ai", "model", "AIMessageChunk", "function_call", "response"):
             break
         call_id = fields.get("tool_call_id")
         if call_id and role in ("tool", "ToolMessage"):
@@ -543,6 +571,9 @@ def request_of(value: Any) -> str:
     if text:
         return text
     if isinstance(value, dict):
+        if value.keys() == _OF_FUNCTIONS and isinstance(value["args"], list):
+            value = value["args"][0] if value["args"] else value["kwargs"]
+            return request_of(value)
         for key in _ASKS:
             inner = value.get(key)
             if isinstance(inner, str) and inner:
@@ -562,13 +593,16 @@ def user_text(messages: list[Any]) -> str:
             return message
         fields = _message(message)
         role = fields.get("role") or fields.get("type")
-        if role in ("user", "human"):
+        is_mixed = "role" not in fields and fields.get("kind") == "request"  # of Pydantic AI
+        if role in ("user", "human") or is_mixed:
             content = fields.get("content", fields.get("parts"))
             if isinstance(content, list):
                 parts = []
                 for part in content:
                     text = part if isinstance(part, str) else None
                     if isinstance(part, dict):
+                        if is_mixed and part.get("part_kind") != "user-prompt":
+                            continue
                         text = part.get("text", part.get("content"))
                     if isinstance(text, str) and text:
                         parts.append(text)

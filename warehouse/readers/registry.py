@@ -19,6 +19,7 @@ from warehouse.readers import (
     langsmith,
     mcp_records,
     mcp_tools,
+    mini_swe_agent,
     mlflow_traces,
     nestful,
     normalised,
@@ -118,11 +119,20 @@ SHAPES: tuple[Shape, ...] = (
         assemble=claude_code.assemble,
     ),
     Shape(
+        "claude_code",
+        claude_code.is_streamed,
+        claude_code.read_streamed,
+        losses=("links", "parent", "split", *_NO_CLOCK),
+        gathered=True,
+        assemble=claude_code.assemble,
+    ),
+    Shape(
         "mcp",
         mcp_records.is_sampling,
         mcp_records.read_sampling,
         losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
     ),
+    Shape("mcp", mcp_records.is_catalogue, mcp_records.read_catalogue),
     Shape(
         "mcp",
         mcp_records.is_message,
@@ -172,6 +182,12 @@ SHAPES: tuple[Shape, ...] = (
         swe_agent.is_trajectory,
         swe_agent.read_trajectory,
         losses=("conversation", "links", "parent", "split", *_NO_CLOCK),
+    ),
+    Shape(
+        "swe_agent",
+        mini_swe_agent.is_trajectory,
+        mini_swe_agent.read_trajectory,
+        losses=("conversation", "links", "parent", "split"),
     ),
     Shape(
         "langchain",

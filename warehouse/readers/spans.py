@@ -12,6 +12,7 @@ the LLM spans that asked for them and only then the clock, because clocks of two
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -276,7 +277,7 @@ class _Trace:
             self.llm_above[identity] = llm
             self.order.append(identity)
             if identity in self.tools:
-                tool = identity
+                tool, llm = identity, None  # an agent in a tool asks for calls of its own
             if self.spans.get(identity, {}).get("kind") == "llm":
                 llm = identity
             stack += [(child, tool, llm) for child in self.children.get(identity, ())]
@@ -499,13 +500,14 @@ class _Trace:
         for event in self.answers:
             told.setdefault(event["span"], []).append(event)
         ids = {node.call_id for node in named}
-        waiting: dict[str, list[_Node]] = {}
+        waiting: dict[str, list[deque[_Node]]] = {}
         next_loose = 0
         for llm in llms:
             answers = sorted(told.get(llm, ()), key=lambda e: (e.get("index", 0), e["id"]))
             start = self.spans[llm].get("start", _LATE)
             while next_loose < len(loose) and loose[next_loose].rank[2] < start:
-                waiting.setdefault(str(loose[next_loose].call_id), []).append(loose[next_loose])
+                node = loose[next_loose]
+                waiting.setdefault(str(node.call_id), []).append(deque([node]))
                 next_loose += 1
             for event in answers:
                 if not event.get("own"):
@@ -514,8 +516,11 @@ class _Trace:
                         self.seen_by.setdefault(llm, set()).add(id(answered))
                     elif str(event["call_id"]) not in ids:
                         self.orphans.append(event)
+            together: dict[str, deque[_Node]] = {}
             for node in of_llm.get(llm, ()):
-                waiting.setdefault(str(node.call_id), []).append(node)
+                together.setdefault(str(node.call_id), deque()).append(node)
+            for call_id, group in together.items():
+                waiting.setdefault(call_id, []).append(group)
             for event in answers:
                 if event.get("own"):
                     _take(waiting, event)
@@ -693,15 +698,14 @@ class _Trace:
         )
 
 
-def _take(waiting: dict[str, list[_Node]], event: Event) -> _Node | None:
-    """The waiting call that a result answers, now answered."""
-    stack = waiting.get(str(event["call_id"]))
-    if not stack:
+def _take(waiting: dict[str, list[deque[_Node]]], event: Event) -> _Node | None:
+    """The waiting call that a result answers, now answered: the first of the latest LLM's."""
+    groups = waiting.get(str(event["call_id"]))
+    if not groups:
         return None
-    index = len(stack) - 1
-    while index and stack[index - 1].llm == stack[index].llm and stack[index].llm is not None:
-        index -= 1
-    node = stack.pop(index)
+    node = groups[-1].popleft()
+    if not groups[-1]:
+        groups.pop()
     node.answer = event
     return node
 

@@ -1,6 +1,7 @@
 """Claude Code sessions: trees, forks, sub-agents, resumed sessions, broken lines."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,23 @@ def test_a_command_is_the_request_where_nothing_else_was_asked():
         [line("c", None, "<command-name>/review</command-name>"), said("a", "c", use("t"), at=1)]
     )
     assert record.request == "<command-name>/review</command-name>"
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        ["<system-reminder>\nuse x\n</system-reminder>", "fix it"],
+        ["<ide_opened_file>a.py</ide_opened_file>", "fix it", "<system-reminder>y"],
+    ],
+)
+def test_what_a_client_puts_beside_the_prompt_is_not_part_of_it(blocks):
+    content = [{"type": "text", "text": text} for text in blocks]
+    assert one([line("u", None, content), said("a", "u", use("t"), at=1)]).request == "fix it"
+
+
+def test_the_output_of_a_command_is_no_request():
+    shown = "<local-command-stdout>done</local-command-stdout>"
+    assert one([line("c", None, shown), said("a", "c", use("t"), at=1)]).request == ""
 
 
 def test_the_lines_of_one_answer_are_one_turn():
@@ -323,6 +341,17 @@ FORK = [
 ]
 
 
+def test_thousands_of_lines_with_one_uuid_take_no_longer_than_others_22178():
+    lines = [said("u", "u", use(f"t{n}"), at=n % 3600) for n in range(6000)]
+    events = [
+        e for n in lines for r in read_line(Item("", "", n)) for e in getattr(r, "events", ())
+    ]
+    begun = time.perf_counter()
+    (record,) = assemble("s", events)
+    assert len(record.calls) == 6000
+    assert time.perf_counter() - begun < 3
+
+
 def test_a_fork_is_a_trajectory_of_its_own_calls():
     trunk, branch = trajectories(FORK)
     assert [c.call_id for c in trunk.calls] == ["t1", "t2"]
@@ -411,6 +440,30 @@ def test_history_copied_into_a_resumed_session_has_the_same_uids():
     # Versions that give the copies new uuids keep the API's message id.
     with_ids = [said("a", None, use("t"), id="msg_1"), said("b", None, use("t"), id="msg_1")]
     assert one(with_ids[:1]).calls[0].uid == one(with_ids[1:]).calls[0].uid
+
+
+def test_a_stream_of_the_client_goes_by_the_order_of_its_lines():
+    def printed(uuid, kind, *blocks, inside=None):
+        message = {"role": kind, "content": list(blocks), "id": uuid}
+        told = {"type": kind, "message": message, "session_id": "s", "uuid": uuid}
+        return {**told, "parent_tool_use_id": inside}
+
+    lines = [
+        {"type": "system", "subtype": "init", "session_id": "s", "uuid": "0"},
+        printed("9", "assistant", use("t1"), use("t2", "Task")),
+        printed("8", "assistant", use("t3"), inside="t2"),
+        printed("7", "user", result("t3", "three"), inside="t2"),
+        printed("6", "user", result("t1", "one"), result("t2", "two")),
+        printed("5", "assistant", use("t1")),
+        {"type": "result", "subtype": "success", "session_id": "s", "uuid": "1"},
+    ]
+    trunk, sub = trajectories(lines)
+    assert told(trunk) == [
+        ("Bash", 0, "t1", "ok", "one"),
+        ("Task", 0, "t2", "ok", "two"),
+        ("Bash", 1, "t1", "no_result", None),
+    ]
+    assert (told(sub), sub.native_id) == ([("Bash", 0, "t3", "ok", "three")], "s/t2")
 
 
 @settings(max_examples=25, deadline=None)

@@ -133,8 +133,9 @@ def test_results_without_an_id_answer_their_turn_by_name():
     assert [(c.name, c.result) for c in record.calls] == [("f", "F"), ("g", "G")]
 
 
-def test_a_result_object_that_says_error_is_an_error_9332():
-    record = one([human("x"), ai(call("a")), tool("a", '{"status": "error", "why": "x"}')])
+@pytest.mark.parametrize("word", ["error", "ERROR"])
+def test_a_result_object_that_says_error_is_an_error_9332(word):
+    record = one([human("x"), ai(call("a")), tool("a", f'{{"status": "{word}", "why": "x"}}')])
     assert record.calls[0].status == "error"
 
 
@@ -219,6 +220,29 @@ def test_sub_graphs_have_a_thread_of_their_own():
     inner = snapshot([human("inner"), ai(call("z"))])
     inner["config"]["configurable"]["checkpoint_ns"] = "sub:1"
     assert [r.native_id for r in trajectories(snapshot(LIST), inner)] == ["th", "th/sub:1"]
+
+
+def test_an_answer_of_the_server_names_thread_and_sub_graph_in_its_checkpoint():
+    def state(messages, space, metadata):
+        return {
+            "values": {"messages": messages},
+            "next": [],
+            "metadata": metadata,
+            "checkpoint": {"thread_id": "th", "checkpoint_ns": space, "checkpoint_id": "c"},
+        }
+
+    inner = state([human("inner"), ai(call("z"))], "sub:1", {"thread_id": "th"})
+    records = trajectories(state(LIST, "", {"thread_id": "th"}), inner, state(LIST, "", {}))
+    assert [(r.native_id, len(r.calls)) for r in records] == [("th", 2), ("th/sub:1", 1)]
+
+
+def test_the_id_of_a_checkpoint_is_not_that_of_its_conversation():
+    opening = "00000001-1111-2222-3333-444444444444"
+    messages = [{**LIST[0], "id": opening}, *LIST[1:]]
+    points = [
+        {"id": i, "channel_values": {"messages": messages[:n]}} for i, n in (("a", 3), ("b", 5))
+    ]
+    assert {r.native_id for r in trajectories(*points)} == {f"opening {opening}"}
 
 
 def test_a_call_run_again_from_a_checkpoint_is_one_call_7417():

@@ -221,6 +221,78 @@ def test_catalogues_and_other_records_are_left_to_others():
         assert shape_of(value, "mcp") is None
 
 
+def test_servers_of_one_log_number_their_requests_apart():
+    def logged(second, server, message):
+        return {"ts": f"2026-01-01T00:00:0{second}Z", "server": server, "message": message}
+
+    record = one(
+        "mcp",
+        logged(1, "weather", call(1)),
+        logged(2, "files", call(1, "read")),
+        logged(3, "files", answered(1, "text")),
+        logged(4, "weather", answered(1, "rain")),
+        logged(5, "files", call(2, "read")),
+        logged(6, None, answered(2, "more")),
+    )
+    assert [(c.name, c.result) for c in record.calls] == [
+        ("mcp__weather__search", "rain"),
+        ("mcp__files__read", "text"),
+        ("mcp__files__read", "more"),
+    ]
+
+
+def test_a_log_that_grows_or_repeats_its_lines_is_one_trajectory():
+    lines = [
+        {"ts": f"2026-01-01T00:00:0{n}Z", "msg": json.dumps(message)}
+        for n, message in enumerate([call(1), answered(1), call(2), answered(2)])
+    ]
+    short, whole = one("mcp", *lines[:2]), one("mcp", *lines, *lines)
+    assert short.native_id == whole.native_id
+    assert (len(short.calls), len(whole.calls)) == (1, 2)
+
+
+def test_messages_that_are_text_inside_a_line_are_read():
+    pair = {"request": json.dumps(call(1, q=2**70)), "response": json.dumps(answered(1)["result"])}
+    record = one("mcp", pair)
+    assert (told(record), record.calls[0].arguments) == (
+        [("search", 0, "ok", "done")],
+        {"q": 2**70},
+    )
+
+
+def test_tools_that_a_server_lists_in_a_log_are_its_catalogue():
+    listed = rpc(id=1, result={"tools": [{"name": "f", "inputSchema": {"type": "object"}}]})
+    for message in (listed, json.dumps(listed)):
+        (named,) = read("mcp", {"server": "s", "message": message})
+        assert (named.namespace, named.name) == ("s", "f")
+
+
+@pytest.mark.parametrize("prefix", ["[info] [weather]", "[weather] [info]"])
+@pytest.mark.parametrize("tail", ["", " { metadata: undefined }"])
+def test_text_logs_of_a_host_are_read(tmp_path, prefix, tail):
+    path = tmp_path / "mcp.log"
+    lines = [
+        f"2026-01-01T00:00:01.500Z {prefix} Initializing server...{tail}",
+        "Traceback of a server:",
+        f"2026-01-01T00:00:02.500Z {prefix} Message from client: {json.dumps(call(4))}{tail}",
+        f"2026-01-01T00:00:03.500Z {prefix} Message from server: {json.dumps(answered(4))}{tail}",
+        f'2026-01-01T00:00:04.500Z {prefix} Message from server: {{"id":5,"result":"...{tail}',
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    rejected, record = (record for _, record in read_file(path))
+    assert rejected.place == "line 5"
+    (made,) = record.calls
+    assert (made.name, made.result) == ("mcp__weather__search", "done")
+    assert made.ended_at - made.started_at == 1_000_000_000
+
+
+def test_a_text_log_without_messages_says_so(tmp_path):
+    path = tmp_path / "other.log"
+    path.write_text("2026-01-01T00:00:01Z [info] [web] started\n")
+    ((_, rejected),) = read_file(path)
+    assert "expected messages" in rejected.reason
+
+
 def test_sampling_messages_and_their_tools():
     value = {
         "messages": [

@@ -125,6 +125,78 @@ def test_the_instance_is_the_trajectorys_id():
     assert (record.native_id, record.meta["model"]) == ("repo__1", "m")
 
 
+def mini(*messages, version="1.1", **more):
+    opening = [{"role": "system", "content": "You are"}, {"role": "user", "content": "fix it"}]
+    return {
+        "trajectory_format": f"mini-swe-agent-{version}",
+        "messages": [*opening, *messages],
+        "info": {"exit_status": "Submitted"},
+        **more,
+    }
+
+
+def block(command, language="bash"):
+    return {"role": "assistant", "content": f"THOUGHT: so\n\n```{language}\n{command}\n```"}
+
+
+def test_mini_swe_agent_1_runs_the_only_block_of_a_message():
+    record = one(
+        "swe_agent",
+        mini(
+            block("ls"),
+            {"role": "user", "content": "x.py"},
+            {"role": "assistant", "content": "```bash\na\n```\n```bash\nb\n```"},
+            {"role": "user", "content": "give exactly one"},
+            block("echo DONE"),
+            {"role": "user", "content": "diff"},
+            version="1",
+            instance_id="i-1",
+        ),
+    )
+    assert (record.request, record.native_id) == ("fix it", "i-1")
+    assert [(c.name, c.turn, c.arguments, c.result) for c in record.calls] == [
+        ("bash", 0, {"command": "ls"}, "x.py"),
+        ("bash", 2, {"command": "echo DONE"}, "diff"),
+    ]
+
+
+def test_mini_swe_agent_2_lists_its_commands_whichever_api_made_them():
+    def acts(message, *ids, at):
+        actions = [{"command": "ls", **({"tool_call_id": i} if i else {})} for i in ids]
+        return {**message, "extra": {"actions": actions, "timestamp": at}}
+
+    sent = {"function": {"name": "bash", "arguments": '{"command": "ls"}'}, "id": "a"}
+    record = one(
+        "swe_agent",
+        mini(
+            acts({"role": "assistant", "tool_calls": [sent]}, "a", "b", at=1.5),
+            {"role": "tool", "tool_call_id": "b", "content": "late"},
+            {
+                "role": "tool",
+                "tool_call_id": "a",
+                "content": "",
+                "extra": {"exception_info": "timed out", "timestamp": 2.5},
+            },
+            acts({"object": "response", "output": []}, "c", at=3.0),
+            {"type": "function_call_output", "call_id": "c", "output": "one"},
+            acts({"role": "assistant", "content": "x"}, None, at=4.0),
+            {"role": "exit", "content": "diff", "extra": {"exit_status": "Submitted"}},
+        ),
+    )
+    assert [(c.call_id, c.turn, c.status, c.result) for c in record.calls] == [
+        ("a", 0, "error", ""),
+        ("b", 0, "ok", "late"),
+        ("c", 1, "ok", "one"),
+        (None, 2, "ok", "diff"),
+    ]
+    assert (record.calls[0].error, record.calls[0].ended_at) == ("timed out", 2_500_000_000)
+
+
+def test_mini_swe_agent_out_of_steps_leaves_its_last_command_unanswered():
+    ended = {"role": "exit", "content": "", "extra": {"exit_status": "LimitsExceeded"}}
+    assert [c.status for c in one("swe_agent", mini(block("ls"), ended)).calls] == ["no_result"]
+
+
 @needs_samples
 def test_sample_trajectories_of_swe_agent():
     ((_, new),) = read_file(SAMPLES / "swe_agent/function_calling_simple.traj")
@@ -183,6 +255,12 @@ def test_v0_events_pair_by_cause_and_share_the_answers_turn():
     ]
     assert (record.request, record.orphans, record.flags) == ("do it", ["lost"], ("no_zone",))
     assert record.calls[1].ended_at - record.calls[1].started_at == 1_000_000_000
+
+
+def test_what_a_user_ran_by_hand_is_neither_a_call_nor_an_orphan():
+    ran = {**v0(1, action="run", args={"command": "ls"}), "source": "user"}
+    record = one("openhands", ran, v0(2, observation="run", cause=1, content="x"))
+    assert (record.calls, record.orphans) == ([], [])
 
 
 def test_v0_events_in_a_list_or_in_pairs_say_the_same():

@@ -346,6 +346,125 @@ def test_a_trace_that_came_over_otlp_is_read_by_its_gen_ai_attributes():
     assert json.loads(call.arguments) == {"q": "x"}
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "attributes", "expected"),
+    [
+        (
+            "tool_Bash",
+            {"command": "ls"},
+            {"result": "x.py"},
+            {"tool_name": "Bash", "tool_id": "toolu_1"},
+            ("Bash", {"command": "ls"}, "x.py", "toolu_1"),
+        ),
+        (
+            "search",
+            {"tool_name": "search", "tool_args": {"q": "x"}},
+            {"result": "found"},
+            {},
+            ("search", {"q": "x"}, "found", None),
+        ),
+        (
+            "ToolManager.handle_call",
+            {"call": {"tool_name": "roll", "args": '{"n": 6}', "tool_call_id": "p1"}},
+            "4",
+            {},
+            ("roll", '{"n": 6}', "4", "p1"),
+        ),
+        (
+            "MCPServerStdio.call_tool",
+            {"name": "roll", "tool_args": {"n": 6}},
+            "4",
+            {},
+            ("roll", {"n": 6}, "4", None),
+        ),
+        ("Tool.find", {"q": "z"}, "r", {"name": "find"}, ("find", {"q": "z"}, "r", None)),
+        (
+            "FunctionTool.call",
+            {"kwargs": {"a": 1}},
+            "5",
+            {"name": "add"},
+            ("add", {"a": 1}, "5", None),
+        ),
+        (
+            "run_tool",
+            {"tool_name": "x", "args": {}},
+            {"result": 5},
+            {},
+            ("run_tool", {"tool_name": "x", "args": {}}, '{"result": 5}', None),
+        ),
+    ],
+)
+def test_the_tools_behind_the_methods_that_mlflows_integrations_trace(
+    name, inputs, outputs, attributes, expected
+):
+    told = span(2, parent=1, start=5, end=9, name=name, inputs=inputs, outputs=outputs)
+    told["attributes"] |= {key: json.dumps(value) for key, value in attributes.items()}
+    (call,) = one(trace(agent(), told)).calls
+    assert (call.name, call.arguments, call.result, call.call_id) == expected
+
+
+def test_a_tool_of_a_server_that_a_tool_manager_calls_counts_once():
+    call = {"tool_name": "roll", "args": '{"n": 6}', "tool_call_id": "p1", "part_kind": "tool-call"}
+    prompt = {"parts": [{"content": "roll", "part_kind": "user-prompt"}], "kind": "request"}
+    record = one(
+        trace(
+            span(1, "AGENT", start=1, end=99, name="Agent.run", inputs={"user_prompt": "roll"}),
+            span(2, "TOOL", 1, 2, 3, "MCPServerStdio.list_tools", {}, outputs=[{"name": "roll"}]),
+            span(
+                3,
+                "LLM",
+                1,
+                4,
+                5,
+                "Model.request",
+                {"messages": [prompt]},
+                outputs={"parts": [call], "kind": "response"},
+            ),
+            span(4, "TOOL", 1, 6, 9, "ToolManager.handle_call", {"call": call}, outputs="4"),
+            span(
+                5,
+                "TOOL",
+                4,
+                7,
+                8,
+                "MCPServerStdio.call_tool",
+                {"name": "roll", "tool_args": {"n": 6}},
+                outputs="4",
+            ),
+        ),
+    )
+    assert [(c.name, c.call_id, c.result, c.flags) for c in record.calls] == [
+        ("roll", "p1", "4", ())
+    ]
+    assert (record.request, record.duplicates) == ("roll", 1)
+
+
+def test_results_that_pydantic_ai_shows_its_llm_answer_their_calls():
+    sent = [
+        {"part_kind": "tool-call", "tool_name": "f", "args": {"a": n}, "tool_call_id": f"c{n}"}
+        for n in (1, 2)
+    ]
+    seen = [
+        {"part_kind": "tool-return", "tool_name": "f", "content": {"b": 1}, "tool_call_id": "c1"},
+        {"part_kind": "retry-prompt", "tool_name": "f", "content": "bad", "tool_call_id": "c2"},
+    ]
+    asked = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]}
+    reply = {"kind": "response", "parts": sent}
+    messages = {"messages": [asked, reply, {"kind": "request", "parts": seen}]}
+    record = one(
+        trace(
+            span(1, "AGENT", start=1, end=99, name="Agent.run"),
+            span(2, "LLM", 1, 2, 3, "request", {"messages": [asked]}, outputs=reply),
+            span(3, "LLM", 1, 4, 5, "request", messages, outputs={"kind": "response", "parts": []}),
+        ),
+    )
+    assert [(c.call_id, c.status, c.result) for c in record.calls] == [
+        ("c1", "ok", '{"b": 1}'),
+        ("c2", "error", "bad"),
+    ]
+    assert record.request == "go"
+
+
 def test_a_running_trace_is_replaced_by_its_fuller_form_whatever_came_first():
     early = trace(
         agent(end=None), span(2, parent=1, start=5, end=None, inputs={"a": 1}), state="IN_PROGRESS"
@@ -565,6 +684,32 @@ def test_a_trace_of_33000_spans_is_read_in_bounded_time_24314(size):
     assert len(set(turns(trajectory))) == size // 2 - 1
 
 
+def test_thousands_of_equal_ids_in_one_answer_are_answered_in_bounded_time_2055():
+    told = [("c", "f", {"n": n}) for n in range(12_000)]
+    seen = [{"role": "tool", "tool_call_id": "c", "content": str(n)} for n in range(12_000)]
+    value = trace(agent(), asks(2, *told, start=2, end=3), asks(3, start=5, end=6, inputs=seen))
+    begun = time.perf_counter()
+    calls = one(value).calls
+    assert time.perf_counter() - begun < 5
+    assert [call.result for call in calls] == [str(n) for n in range(12_000)]
+
+
+def test_an_agent_inside_a_tool_asks_for_calls_of_its_own():
+    def asked_without_id(id, start, end, parent, tool):
+        told = {"role": "assistant", "tool_calls": [{"name": tool, "args": {}}]}
+        return span(id, "LLM", parent, start, end, "llm", outputs=told)
+
+    record = one(
+        trace(
+            agent(),
+            asked_without_id(2, 2, 9, 1, "f"),
+            span(3, "TOOL", 2, 3, 8, "delegate", {"x": 1}, outputs="y"),
+            asked_without_id(4, 4, 5, 3, "f"),
+        )
+    )
+    assert sorted(names(record)) == ["delegate", "f", "f"]
+
+
 def test_odd_spans_do_not_lose_the_trace():
     told = trace(
         agent(),
@@ -758,6 +903,28 @@ def test_langfuse_errors_open_observations_and_sessions():
     assert one({"data": [listed], "meta": {}}, page) == trajectory
 
 
+def test_tool_spans_of_the_ai_sdk_in_langfuse_are_calls():
+    attributes = {
+        "ai.operationId": "ai.toolCall",
+        "ai.toolCall.name": "get",
+        "ai.toolCall.id": "c",
+    }
+    told = observation("s", "SPAN", "r", 1, 2, name="ai.toolCall", input={"x": 1}, output={"y": 2})
+    told["metadata"] = {"attributes": attributes}
+    (call,) = one(observation("r", "SPAN", end=9, input="hi"), told).calls
+    assert (call.name, call.call_id, call.arguments, call.result) == (
+        "get",
+        "c",
+        {"x": 1},
+        '{"y": 2}',
+    )
+
+
+def test_a_request_given_to_a_traced_function_is_its_first_argument():
+    root = observation("r", "SPAN", end=9, input={"args": ["hi"], "kwargs": {}})
+    assert one(root, observation("t", "TOOL", "r", 1, 2)).request == "hi"
+
+
 def test_langfuse_rows_of_an_export_to_object_storage_are_read():
     snake = {
         "traceId": "trace_id",
@@ -790,6 +957,8 @@ def test_langfuse_rows_of_an_export_to_object_storage_are_read():
         ("", ""),
         (None, UNRECORDED),
         ({"name": "t", "args": {"a": 1}, "id": "c", "type": "tool_call"}, {"a": 1}),
+        ({"args": [], "kwargs": {"a": 1}}, {"a": 1}),
+        ({"args": [2], "kwargs": {"a": 1}}, {"args": [2], "kwargs": {"a": 1}}),
     ],
 )
 def test_recorded_inputs_become_arguments(given, expected):
@@ -818,6 +987,12 @@ def test_every_library_says_what_its_llm_asked_for():
                                                                  "args": {"a": 1}}}]}}]},
         {"output": {"message": {"role": "assistant", "content": [
             {"toolUse": {"toolUseId": "c", "name": "t", "input": {"a": 1}}}]}}},
+        {"toolCalls": [{"toolCallId": "c", "toolName": "t", "args": '{"a": 1}'}]},
+        [{"toolCallId": "c", "toolName": "t", "input": {"a": 1}}],
+        {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "t",
+                                           "input": {"a": 1}}]},
+        {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_name": "t",
+                                        "tool_call_id": "c", "args": {"a": 1}}]},
         {"messages": [{"role": "assistant", "tool_calls": [openai, openai]}]},
     ]  # fmt: skip
     for output in outputs:
@@ -826,6 +1001,32 @@ def test_every_library_says_what_its_llm_asked_for():
             assert [(a.name, a.call_id) for a in asked] == [("t", "c")], output
             assert payloads.decoded(asked[0].arguments) == {"a": 1}
             assert copies == (1 if "messages" in output else 0)
+
+
+@pytest.mark.parametrize(
+    ("block", "error"),
+    [
+        ({"type": "tool_result", "tool_use_id": "c", "content": "x", "is_error": True}, "x"),
+        ({"type": "tool_call_response", "id": "c", "response": "x"}, None),
+        ({"part_kind": "tool-return", "tool_call_id": "c", "content": "x"}, None),
+        ({"part_kind": "retry-prompt", "tool_call_id": "c", "content": "x"}, "x"),
+        ({"type": "tool-result", "toolCallId": "c", "result": "x"}, None),
+        (
+            {
+                "type": "tool-result",
+                "toolCallId": "c",
+                "output": {"type": "error-text", "value": "x"},
+            },
+            "x",
+        ),
+        ({"toolResult": {"toolUseId": "c", "content": [{"text": "x"}]}}, None),
+        ({"toolResult": {"toolUseId": "c", "content": [{"text": "x"}], "status": "error"}}, "x"),
+    ],
+)
+def test_every_library_says_what_its_llm_was_shown(block, error):
+    messages = [{"role": "assistant", "content": "hm"}, {"role": "user", "content": [block]}]
+    (answer,) = payloads.new_answers(messages)
+    assert (answer.call_id, answer.result, answer.error) == ("c", "x", error)
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}, [[]], {"choices": []}, {"content": "x"}])
