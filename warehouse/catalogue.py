@@ -82,6 +82,8 @@ def listing_of(items: Iterable[Item], name: str) -> Listing:
     for item in items:
         shape = shape_of(item.value) if item.error is None else None
         found = False
+        if shape is not None and shape.gathered:
+            raise _not_tools(name, item, f"a record of {shape.format}")
         for record in shape.read(item) if shape else ():
             match record:
                 case ToolRecord():

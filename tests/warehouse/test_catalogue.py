@@ -94,3 +94,16 @@ def test_a_tool_that_is_delivered_again_comes_back_and_contracts_may_go_back(con
     assert {t["name"] for t in list_tools(con)} == {"x0"}
     deliver(con, write_lines(tmp_path / "again.jsonl", [tool("a", "old")]))
     assert {t["name"] for t in list_tools(con)} == {"x0", "a"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a"}},
+        {"role": "user", "content": "q"},
+        trajectory("1", "a"),
+    ],
+)
+def test_a_record_of_a_trace_is_no_catalogue(con, tmp_path, line):
+    with pytest.raises(UnreadableInput, match="nothing was changed"):
+        sync_catalogue(con, write_lines(tmp_path / "a.jsonl", [line]), "s")
