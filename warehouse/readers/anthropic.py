@@ -57,6 +57,12 @@ def is_tool_block(block: dict[str, Any]) -> bool:
     return type(kind) is str and (kind in _USES or kind.endswith(_RESULT))
 
 
+def is_use(block: dict[str, Any]) -> bool:
+    """A block that calls a tool."""
+    kind = block.get("type")
+    return type(kind) is str and kind in _USES
+
+
 def has_tool_block(message: Any) -> bool:
     """A message with at least one such block."""
     content = message.get("content") if isinstance(message, dict) else None
@@ -109,9 +115,9 @@ def is_conversation(value: Any) -> bool:
 
 def is_event(value: Any) -> bool:
     """One event of a streamed message."""
-    if not isinstance(value, dict) or value.get("type") not in _EVENTS:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if type(kind) is not str or kind not in _EVENTS:
         return False
-    kind = value["type"]
     if kind == "message_start":
         return isinstance(value.get("message"), dict)
     if kind == "message_delta":
@@ -236,7 +242,9 @@ def add_message(pairing: Pairing, message: Any) -> None:
     callers: list[tuple[Call, str]] = []
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else None
-        if kind in _USES:
+        if type(kind) is not str:
+            pairing.ignored.append(f"block of the type {str(kind)[:40]}")
+        elif kind in _USES:
             call = _call(block)
             if call is None:
                 pairing.ignored.append(f"block {kind} without a name")
@@ -245,7 +253,7 @@ def add_message(pairing: Pairing, message: Any) -> None:
             caller = block.get("caller")
             if isinstance(caller, dict) and caller.get("tool_id") is not None:
                 callers.append((call, str(caller["tool_id"])))
-        elif isinstance(kind, str) and kind.endswith(_RESULT):
+        elif kind.endswith(_RESULT):
             if sent:
                 pairing.add(sent)
                 sent = []
@@ -281,7 +289,7 @@ def _mark_cut(content: list[Any], sent: list[Call]) -> None:
     """A message that ends in a call, cut by the limit: its input was never complete."""
     last = next((block for block in reversed(content) if isinstance(block, dict)), {})
     call = sent[-1]
-    if last.get("type") in _USES and call.status == "no_result":
+    if is_use(last) and call.status == "no_result":
         call.status = "incomplete"
 
 
@@ -332,7 +340,7 @@ def glued(events: list[Any]) -> dict[str, Any] | None:
         return None
     for index, block in blocks.items():
         text = "".join(parts.get(index) or ())
-        if text.strip() and block.get("type") in _USES:
+        if text.strip() and is_use(block):
             block["input"] = _input(text)
     whole = message or {}
     if open_blocks:  # the stream broke off inside a block

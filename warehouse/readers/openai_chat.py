@@ -37,7 +37,8 @@ def is_messages(value: Any) -> bool:
                     return False
         elif not known and content is not None and not isinstance(content, str):
             return False
-        if message.get("role") in ROLES:
+        role = message.get("role")
+        if type(role) is str and role in ROLES:
             known = True
         elif not known or openai_responses.is_item(message):
             return False  # the first message decides: an odd one further on loses nothing
@@ -65,8 +66,10 @@ def is_message(value: Any) -> bool:
     role = value.get("role")
     if role is None:
         return openai_responses.is_item(value)
-    return role in ROLES and (
-        isinstance(value.get("content"), (str, list, type(None)))
+    return (
+        type(role) is str
+        and role in ROLES
+        and isinstance(value.get("content"), (str, list, type(None)))
         and not value.keys().isdisjoint(("content", "tool_calls", "function_call"))
     )
 
@@ -247,7 +250,7 @@ def pair_messages(
                     call.__class__ is Call
                     and content.__class__ is str
                     and "rror" not in content
-                    and len(message) < 5
+                    and (len(message) == 3 or (len(message) == 4 and "name" in message))
                 ):
                     del waiting[call.call_id]
                     call.result = content
@@ -299,7 +302,7 @@ def _add_message(pairing: Pairing, message: Any, errors_by_text: bool) -> None:
             anthropic.add_message(pairing, message)
         else:
             pairing.heard()
-    elif role not in ROLES:
+    elif type(role) is not str or role not in ROLES:
         what = f"of the role {str(role)[:40]}" if role is not None else "without a role"
         pairing.ignored.append(f"chat message {what}")
 

@@ -70,9 +70,9 @@ _LOOKED_AT = 16
 
 def is_item(value: Any) -> bool:
     """A single item that is no message."""
-    if not isinstance(value, dict) or value.get("type") not in _KINDS:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if type(kind) is not str or kind not in _KINDS:
         return False
-    kind = value["type"]
     if kind in ("function_call", "custom_tool_call"):
         return "call_id" in value and "name" in value
     if kind in _OUTPUTS:
@@ -238,6 +238,8 @@ def pair_items(items: Iterable[Any], *, into: Pairing | None = None) -> Pairing:
             pairing.ignored.append("item that is no object")
             continue
         kind = item.get("type")
+        if type(kind) is not str:
+            kind = str(kind) if kind is not None else ""
         if kind in _CALLS:
             call = _call(item)
             if call is None:
@@ -391,7 +393,10 @@ def glued(events: list[Any]) -> dict[str, Any]:
         return response
     output = [items[index] for index in sorted(items, key=_order)]
     for item in output:
-        if not whole and item.get("status") is None and item.get("type") in _CALLS:
+        kind = item.get("type")
+        if type(kind) is not str:
+            continue
+        if not whole and item.get("status") is None and kind in _CALLS:
             item["status"] = "incomplete"
     return {**response, "output": output, "object": "response"}
 

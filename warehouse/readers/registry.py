@@ -242,8 +242,11 @@ READER_VERSION = 2
 def shape_of(value: Any, format: str = "auto") -> Shape | None:
     """The first shape whose test the value passes, among those of one format unless it is auto."""
     for shape in SHAPES:
-        if format in ("auto", shape.format) and shape.matches(value):
-            return shape
+        try:
+            if format in ("auto", shape.format) and shape.matches(value):
+                return shape
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            pass  # JSON so odd that a test stumbles over it is no record of that kind
     return None
 
 

@@ -77,7 +77,8 @@ def split_streams(values: list[Any]) -> list[list[Any]]:
 
 def _begins(value: dict[str, Any], before: list[Any]) -> bool:
     """Whether an event is the first of a stream, others having come before it."""
-    if value.get("type") in _STARTS:
+    kind = value.get("type")
+    if type(kind) is str and kind in _STARTS:
         return True
     chunk, last = value.get("id"), before[-1].get("id")
     return bool(value.get("object") == "chat.completion.chunk" and chunk and last and chunk != last)
