@@ -78,7 +78,9 @@ def _loose(*records: Json) -> list[Parcel]:
 
 
 def _stamp(seconds: float) -> str:
-    return f"2026-01-01T{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}:{seconds % 60:06.3f}Z"
+    return (
+        f"2026-01-01T{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}:{seconds % 60:06.3f}Z"
+    )
 
 
 def _at(plan: Plan, turn: int, more: float = 0) -> float:
@@ -131,6 +133,10 @@ def _chat_messages(plan: Plan) -> list[list[Json]]:
     return rounds
 
 
+def _joined(rounds: list[list[Json]]) -> list[Json]:
+    return [message for part in rounds for message in part]
+
+
 _OFFERED = [
     {"type": "function", "function": {"name": name, "description": f"tells {name}"}}
     for name in ("find", "book")
@@ -142,7 +148,7 @@ def openai_messages(plan: Plan) -> list[Parcel]:
     rounds = _chat_messages(plan)
     return _loose(
         *(
-            {"id": f"chat{plan.number}", "messages": sum(rounds[:k], []), "tools": _OFFERED}
+            {"id": f"chat{plan.number}", "messages": _joined(rounds[:k]), "tools": _OFFERED}
             for k in range(1, len(rounds) + 1)
         )
     )
@@ -150,7 +156,7 @@ def openai_messages(plan: Plan) -> list[Parcel]:
 
 def openai_lines(plan: Plan) -> list[Parcel]:
     """Single messages that name their conversation."""
-    messages = sum(_chat_messages(plan), [])
+    messages = _joined(_chat_messages(plan))
     told = tuple({**message, "conversation_id": f"lines{plan.number}"} for message in messages)
     return [Parcel(told, once=True)]
 
@@ -163,7 +169,7 @@ def openai_pairs(plan: Plan) -> list[Parcel]:
         answer = {"message": rounds[k][0], "index": 0, "finish_reason": "stop"}
         pairs.append(
             {
-                "request": {"model": "m", "messages": sum(rounds[:k], []), "tools": _OFFERED},
+                "request": {"model": "m", "messages": _joined(rounds[:k]), "tools": _OFFERED},
                 "response": {
                     "id": f"chatcmpl-{plan.number}-{k}",
                     "object": "chat.completion",
@@ -174,7 +180,7 @@ def openai_pairs(plan: Plan) -> list[Parcel]:
         )
     if plan.telling_ids and len(rounds) > 3:  # the history was shortened on the way
         last = pairs[-1]
-        shortened = {"model": "m", "messages": sum([rounds[0], *rounds[2:-1]], [])}
+        shortened = {"model": "m", "messages": _joined([rounds[0], *rounds[2:-1]])}
         pairs.append({**last, "request": shortened})
     return _loose(*pairs)
 
@@ -205,7 +211,7 @@ def anthropic(plan: Plan) -> list[Parcel]:
     tools = [{"name": "find", "input_schema": {"type": "object", "properties": {"n": {}}}}]
     pairs = [
         {
-            "request": {"model": "m", "messages": sum(rounds[:k], []), "tools": tools},
+            "request": {"model": "m", "messages": _joined(rounds[:k]), "tools": tools},
             "response": {
                 "id": f"msg_{plan.number}_{k}",
                 "type": "message",
@@ -216,7 +222,7 @@ def anthropic(plan: Plan) -> list[Parcel]:
         for k in range(1, len(rounds))
     ]
     grown = [
-        {"id": f"blocks{plan.number}", "messages": sum(rounds[:k], []), "tools": tools}
+        {"id": f"blocks{plan.number}", "messages": _joined(rounds[:k]), "tools": tools}
         for k in range(2, len(rounds) + 1)
     ]
     return _loose(*pairs, *grown)
@@ -260,7 +266,7 @@ def _any_value(value: Any) -> Json:
 
 
 def otlp(plan: Plan) -> list[Parcel]:
-    """Spans alone in their batches: the agent's, one a turn of the model, one a tool; open, closed."""
+    """Spans, each alone in a batch, open and closed: the agent's, the model's, the tools'."""
     trace = f"{plan.number + 1:032x}"
     spans = []
 
@@ -287,9 +293,7 @@ def otlp(plan: Plan) -> list[Parcel]:
         spans.extend([{**told, "attributes": began, "endTimeUnixNano": "0"}, closed])
 
     named = {"gen_ai__conversation__id": plan.session} if plan.session else {}
-    span(
-        1, None, _at(plan, 0), _at(plan, 40), gen_ai__operation__name="invoke_agent", **named
-    )
+    span(1, None, _at(plan, 0), _at(plan, 40), gen_ai__operation__name="invoke_agent", **named)
     number = 0
     for turn, steps in enumerate(plan.turns):
         parts = []
@@ -323,9 +327,7 @@ def otlp(plan: Plan) -> list[Parcel]:
             gen_ai__input__messages=json.dumps(user),
             gen_ai__output__messages=json.dumps(output),
         )
-    return _loose(
-        *({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]} for span in spans)
-    )
+    return _loose(*({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]} for span in spans))
 
 
 def langsmith(plan: Plan) -> list[Parcel]:

@@ -393,10 +393,9 @@ def glued(events: list[Any]) -> dict[str, Any]:
         return response
     output = [items[index] for index in sorted(items, key=_order)]
     for item in output:
-        kind = item.get("type")
-        if type(kind) is not str:
-            continue
-        if not whole and item.get("status") is None and kind in _CALLS:
+        told = item.get("type")
+        is_call = type(told) is str and told in _CALLS
+        if is_call and not whole and item.get("status") is None:
             item["status"] = "incomplete"
     return {**response, "output": output, "object": "response"}
 
