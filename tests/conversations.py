@@ -107,7 +107,7 @@ def normalised(plan: Plan) -> list[Parcel]:
         if k <= len(steps)
     ]
     tools = [
-        {"name": step.tool, "description": f"does {step.tool}", "parameters": []}
+        {"name": step.tool, "description": f"{step.tool}: {plan.request}", "parameters": []}
         for _, _, step in plan.steps()
     ]
     nameless = {"request": plan.request, "steps": steps, "links": [], "meta": {"n": plan.number}}

@@ -123,11 +123,14 @@ def _parquet(value: Any) -> bytes:
     return file.getvalue()
 
 
-def _rows(data: bytes) -> bytes:
-    """A mutated document as Parquet, where that can hold it."""
+_PACKED_FROM = {"parquet": "langfuse", "otlp_protobuf": "otel_genai"}
+
+
+def _packed(format: str, data: bytes) -> bytes:
+    """A mutated document as the binary format, where that can hold it."""
     try:
-        return _parquet(json.loads(data))
-    except Exception:  # of Arrow, about whatever the mutation made
+        return _parquet(json.loads(data)) if format == "parquet" else _protobuf(data)
+    except Exception:  # of Arrow or protobuf, about whatever the mutation made
         return b""
 
 
@@ -312,13 +315,15 @@ class Outcome:
         return "\n".join(lines)
 
 
-def fuzz(mutations: int, seed: int, samples: Path = SAMPLES) -> Outcome:
-    """Ingest mutated files of every format in turn."""
+def fuzz(
+    mutations: int, seed: int, samples: Path = SAMPLES, formats: tuple[str, ...] = ()
+) -> Outcome:
+    """Ingest mutated files of every format in turn, or of some."""
     rng = random.Random(seed)
     by_format = seeds(samples)
     every = [data for files in by_format.values() for data in files]
-    outcome = Outcome({format: Counter() for format in by_format})
-    formats = sorted(by_format)
+    formats = formats or tuple(sorted(by_format))
+    outcome = Outcome({format: Counter() for format in formats})
     con = _warehouse()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "delivered.json"
@@ -328,8 +333,9 @@ def fuzz(mutations: int, seed: int, samples: Path = SAMPLES) -> Outcome:
                 con = _warehouse()
             format = formats[number % len(formats)]
             data = mutated(rng.choice(by_format[format]), rng, every)
-            if format == "parquet" and number % 4:
-                data = _rows(mutated(rng.choice(by_format["langfuse"]), rng, every)) or data
+            source = _PACKED_FROM.get(format)
+            if source in by_format and rng.random() < 0.7:
+                data = _packed(format, mutated(rng.choice(by_format[source]), rng, every)) or data
             counts = outcome.table[format]
             counts["mutations"] += 1
             for problem in try_file(con, path, data, f"source{number}", counts):
@@ -373,10 +379,12 @@ def main() -> int:
     parser.add_argument("--mutations", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--samples", type=Path, default=SAMPLES)
+    parser.add_argument("--formats", nargs="*", default=[], help="only these")
     parser.add_argument("--keep", type=Path, help="folder for the files that failed")
     arguments = parser.parse_args()
     start = time.monotonic()
-    outcome = fuzz(arguments.mutations, arguments.seed, arguments.samples)
+    formats = tuple(arguments.formats)
+    outcome = fuzz(arguments.mutations, arguments.seed, arguments.samples, formats)
     print(outcome)
     print(f"{time.monotonic() - start:.0f} s, seed {arguments.seed}")
     for number, (format, data, problem) in enumerate(outcome.failures):
