@@ -139,3 +139,48 @@ def test_trajectories_beside_odd_lines_stay(con, tmp_path):
     report = ingest_file(con, write_lines(tmp_path / "a.jsonl", lines), source="s", delivery=1)
     assert report.counts["trajectories"]["new"] == 2
     assert report.quarantined == 2
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], {"index": []}, {"choices": 1, "index": {}}])
+def test_an_odd_event_of_a_stream_costs_nothing_else(odd):
+    function = {"name": "a", "arguments": "{}"}
+    call = {"index": 0, "id": "c1", "type": "function", "function": function}
+    chunk = {"id": "1", "object": "chat.completion.chunk"}
+    chat = [
+        {**chunk, "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]},
+        odd,
+        {**chunk, "choices": [{"index": 0, "delta": odd}]},
+        {**chunk, "choices": odd},
+        {**chunk, "choices": [{"index": 0, "delta": {"tool_calls": odd}}]},
+        {**chunk, "choices": [{"index": 0, "delta": {"tool_calls": [odd]}}]},
+        {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+    block = {"type": "tool_use", "id": "c1", "name": "a", "input": {}}
+    blocks = [
+        {"type": "message_start", "message": {"role": "assistant", "content": odd}},
+        odd,
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_start", "index": [], "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": odd},
+        {"type": "message_stop"},
+    ]
+    item = {"type": "function_call", "call_id": "c1", "name": "a", "arguments": "{}"}
+    items = [
+        {"type": "response.created", "response": {"id": "r", "output": []}},
+        odd,
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.output_item.done", "output_index": [], "item": item},
+        {"type": "response.output_text.delta", "output_index": {}, "delta": odd},
+    ]
+    for events in (chat, blocks, items):
+        found = read(events)
+        (record,) = (r for r in found if isinstance(r, TrajectoryRecord))
+        assert [c.name for c in record.calls] == ["a"]
+        assert any(isinstance(r, Ignored) for r in found)
+
+
+def test_what_holds_nothing_says_so():
+    assert [type(r) for r in read({"nodes": [], "links": []})] == [Ignored]
+    ends = [{"type": "content_block_stop", "index": 0}, {"type": "message_stop"}]
+    assert [type(r) for r in read(*ends)] == [Ignored]

@@ -10,7 +10,7 @@ from typing import Any
 
 from warehouse.readers.pairing import Pairing, settle, text_of
 from warehouse.readers.schema import parameters_of
-from warehouse.readers.sse import split_streams
+from warehouse.readers.sse import sound_events, split_streams
 from warehouse.readers.stream import Item, parse
 from warehouse.records import (
     Call,
@@ -170,9 +170,13 @@ def read_events(item: Item) -> Iterator[Record]:
 
 def read_stream(item: Item) -> Iterator[Record]:
     """One streamed message or several in a row."""
-    for events in split_streams([event for event in item.value if isinstance(event, dict)]):
+    sound, odd = sound_events(item.value)
+    yield from odd
+    for events in split_streams(sound):
         message = glued(events)
-        if message is not None:
+        if message is None:
+            yield Ignored("end of a stream without its beginning")
+        else:
             yield from read_conversation(Item(item.place, item.text, message))
 
 
@@ -319,8 +323,10 @@ def glued(events: list[Any]) -> dict[str, Any] | None:
         kind = event.get("type")
         if kind == "message_start" and isinstance(event.get("message"), dict):
             message = dict(event["message"])
-            for at, block in enumerate(message.get("content") or []):
-                blocks[at] = block
+            content = message.get("content")
+            for at, block in enumerate(content if isinstance(content, list) else ()):
+                if isinstance(block, dict):
+                    blocks[at] = block
         elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
             index = event.get("index")
             blocks[index] = dict(event["content_block"])
@@ -335,7 +341,7 @@ def glued(events: list[Any]) -> dict[str, Any] | None:
         elif kind == "content_block_stop":
             open_blocks.discard(event.get("index"))
         elif kind == "message_delta" and message is not None:
-            message.update(event.get("delta") or {})
+            message.update(event["delta"] if isinstance(event.get("delta"), dict) else {})
     if message is None and not blocks:
         return None
     for index, block in blocks.items():

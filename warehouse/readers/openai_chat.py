@@ -12,7 +12,7 @@ from warehouse.readers import anthropic, openai_responses
 from warehouse.readers.normalised import as_text
 from warehouse.readers.pairing import Pairing, mark_cut, settle, text_of
 from warehouse.readers.schema import parameters_of
-from warehouse.readers.sse import split_streams
+from warehouse.readers.sse import sound_events, split_streams
 from warehouse.readers.stream import Item
 from warehouse.records import Call, Gathered, Ignored, Record, ToolRecord, TrajectoryRecord
 
@@ -158,14 +158,16 @@ def read_chunks(item: Item) -> Iterator[Record]:
     """Chunks of one file; those of one completion belong together."""
     by_id: dict[Any, list[Any]] = {}
     for chunk in item.value.values:
-        by_id.setdefault(chunk.get("id"), []).append(chunk)
+        by_id.setdefault(str(chunk.get("id")), []).append(chunk)
     for chunks in by_id.values():
         yield from read_stream(Item(item.place, item.text, chunks))
 
 
 def read_stream(item: Item) -> Iterator[Record]:
     """One streamed completion or several in a row: the calls that it asks for."""
-    for chunks in split_streams(item.value):
+    sound, odd = sound_events(item.value)
+    yield from odd
+    for chunks in split_streams(sound):
         completion = glued(chunks)
         yield from read_conversation(Item(item.place, item.text, completion))
 
@@ -354,19 +356,23 @@ def glued(chunks: list[Any]) -> dict[str, Any]:
         for key in ("id", "created", "model"):
             if chunk.get(key) and key not in head:
                 head[key] = chunk[key]
-        for choice in chunk.get("choices") or []:
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict) or choice.get("index", 0) != 0:
                 continue
             finish = choice.get("finish_reason") or finish
-            delta = choice.get("delta") or choice.get("message") or {}
+            delta = choice.get("delta") or choice.get("message")
+            if not isinstance(delta, dict):
+                continue
             if isinstance(delta.get("content"), str):
                 text.append(delta["content"])
             if isinstance(delta.get("function_call"), dict):
                 for key, part in delta["function_call"].items():
                     if isinstance(part, str):
                         old[key] = old.get(key, "") + part
-            for part in delta.get("tool_calls") or []:
-                if isinstance(part, dict):
+            parts = delta.get("tool_calls")
+            for part in parts if isinstance(parts, list) else ():
+                if isinstance(part, dict) and not isinstance(part.get("index"), (dict, list)):
                     _glue(calls, at, part)
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None}
     if calls:

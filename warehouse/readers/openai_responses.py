@@ -11,7 +11,7 @@ from warehouse.readers import clock
 from warehouse.readers.normalised import as_text
 from warehouse.readers.pairing import Pairing, is_telling, is_whole_json, settle, text_of
 from warehouse.readers.schema import parameters_of
-from warehouse.readers.sse import split_streams
+from warehouse.readers.sse import sound_events, split_streams
 from warehouse.readers.stream import Item
 from warehouse.records import (
     Call,
@@ -152,7 +152,9 @@ def read_events(item: Item) -> Iterator[Record]:
 
 def read_stream(item: Item) -> Iterator[Record]:
     """One streamed response or several in a row."""
-    for events in split_streams([event for event in item.value if isinstance(event, dict)]):
+    sound, odd = sound_events(item.value)
+    yield from odd
+    for events in split_streams(sound):
         yield from read_items(Item(item.place, item.text, glued(events)))
 
 
