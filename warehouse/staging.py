@@ -376,10 +376,17 @@ def stage_events(
     for format, conversation, part in fragments:
         events.extend(part)
         keys.extend([(format, storable(conversation))] * len(part))
-    texts = [encoded(event) for event in events]
+    texts = []
+    for i, event in enumerate(events):
+        try:
+            texts.append(_encode(event).decode())
+        except UnicodeEncodeError:
+            # What is assembled at once has to be what is assembled later, of what was stored.
+            events[i] = _storable(event)
+            texts.append(_encode(events[i]).decode())
     redacted = 0
     for i in suspicious(texts):
-        event = redact_event(_storable(events[i]))
+        event = redact_event(events[i])
         text = encoded(event)
         if text != texts[i]:
             redacted += 1

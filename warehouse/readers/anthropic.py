@@ -11,7 +11,7 @@ from typing import Any
 from warehouse.readers.evidence import text_of
 from warehouse.readers.pairing import Pairing, request_of, settle
 from warehouse.readers.schema import parameters_of
-from warehouse.readers.sse import split_streams
+from warehouse.readers.sse import sound_events, split_streams
 from warehouse.readers.stream import Item, parse
 from warehouse.records import (
     Call,
@@ -60,6 +60,12 @@ def is_tool_block(block: dict[str, Any]) -> bool:
     if kind is None:
         return _BEDROCK_USE in block or _BEDROCK_RESULT in block
     return type(kind) is str and (kind in _USES or kind.endswith(_RESULT))
+
+
+def is_use(block: dict[str, Any]) -> bool:
+    """A block that calls a tool."""
+    kind = block.get("type")
+    return type(kind) is str and kind in _USES
 
 
 def has_tool_block(message: Any) -> bool:
@@ -114,9 +120,9 @@ def is_conversation(value: Any) -> bool:
 
 def is_event(value: Any) -> bool:
     """One event of a streamed message."""
-    if not isinstance(value, dict) or value.get("type") not in _EVENTS:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if type(kind) is not str or kind not in _EVENTS:
         return False
-    kind = value["type"]
     if kind == "message_start":
         return isinstance(value.get("message"), dict)
     if kind == "message_delta":
@@ -166,9 +172,13 @@ def read_events(item: Item) -> Iterator[Record]:
 
 def read_stream(item: Item) -> Iterator[Record]:
     """One streamed message or several in a row."""
-    for events in split_streams([event for event in item.value if isinstance(event, dict)]):
+    sound, odd = sound_events(item.value)
+    yield from odd
+    for events in split_streams(sound):
         message = glued(events)
-        if message is not None:
+        if message is None:
+            yield Ignored("end of a stream without its beginning")
+        else:
             yield from read_conversation(Item(item.place, item.text, message))
 
 
@@ -222,7 +232,9 @@ def add_message(pairing: Pairing, message: Any) -> None:
         if kind is None and isinstance(block, dict):
             block = _from_bedrock(block)
             kind = block.get("type")
-        if kind in _USES:
+        if type(kind) is not str:
+            pairing.ignored.append(f"block of the type {str(kind)[:40]}")
+        elif kind in _USES:
             call = _call(block)
             if call is None:
                 pairing.ignored.append(f"block {kind} without a name")
@@ -231,7 +243,7 @@ def add_message(pairing: Pairing, message: Any) -> None:
             caller = block.get("caller")
             if isinstance(caller, dict) and caller.get("tool_id") is not None:
                 callers.append((call, str(caller["tool_id"])))
-        elif isinstance(kind, str) and kind.endswith(_RESULT):
+        elif kind.endswith(_RESULT):
             if sent:
                 pairing.add(sent)
                 sent = []
@@ -277,7 +289,7 @@ def _mark_cut(content: list[Any], sent: list[Call]) -> None:
     """A message that ends in a call, cut by the limit: its input was never complete."""
     last = next((block for block in reversed(content) if isinstance(block, dict)), {})
     call = sent[-1]
-    if last.get("type") in _USES and call.status == "no_result":
+    if is_use(last) and call.status == "no_result":
         call.status = "incomplete"
 
 
@@ -307,8 +319,10 @@ def glued(events: list[Any]) -> dict[str, Any] | None:
         kind = event.get("type")
         if kind == "message_start" and isinstance(event.get("message"), dict):
             message = dict(event["message"])
-            for at, block in enumerate(message.get("content") or []):
-                blocks[at] = block
+            content = message.get("content")
+            for at, block in enumerate(content if isinstance(content, list) else ()):
+                if isinstance(block, dict):
+                    blocks[at] = block
         elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
             index = event.get("index")
             blocks[index] = dict(event["content_block"])
@@ -323,12 +337,12 @@ def glued(events: list[Any]) -> dict[str, Any] | None:
         elif kind == "content_block_stop":
             open_blocks.discard(event.get("index"))
         elif kind == "message_delta" and message is not None:
-            message.update(event.get("delta") or {})
+            message.update(event["delta"] if isinstance(event.get("delta"), dict) else {})
     if message is None and not blocks:
         return None
     for index, block in blocks.items():
         text = "".join(parts.get(index) or ())
-        if text.strip() and block.get("type") in _USES:
+        if text.strip() and is_use(block):
             block["input"] = _input(text)
     whole = message or {}
     if open_blocks:  # the stream broke off inside a block

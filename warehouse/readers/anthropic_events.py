@@ -85,6 +85,8 @@ def read_events(item: Item) -> Iterator[Record]:
                 continue
             own = event.get("session_id")
             sessions.setdefault(own if isinstance(own, str) else session, []).append(found)
+    if not sessions:
+        yield Ignored("events of a session without a call, a result or a request")
     for name, found_events in sessions.items():
         if name is None:
             timed = [event for event in found_events if event["at"] is not None]

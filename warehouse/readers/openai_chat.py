@@ -13,7 +13,7 @@ from warehouse.readers.clock import moment_of
 from warehouse.readers.evidence import text_of
 from warehouse.readers.pairing import Pairing, mark_cut, request_of, settle
 from warehouse.readers.schema import parameters_of
-from warehouse.readers.sse import split_streams
+from warehouse.readers.sse import sound_events, split_streams
 from warehouse.readers.stream import Item
 from warehouse.records import Call, Gathered, Ignored, Record, ToolRecord, TrajectoryRecord
 
@@ -38,7 +38,8 @@ def is_messages(value: Any) -> bool:
                     return False
         elif not known and content is not None and not isinstance(content, str):
             return False
-        if message.get("role") in ROLES:
+        role = message.get("role")
+        if type(role) is str and role in ROLES:
             known = True
         elif not known or openai_responses.is_item(message):
             return False  # the first message decides: an odd one further on loses nothing
@@ -66,10 +67,13 @@ def is_message(value: Any) -> bool:
     role = value.get("role")
     if role is None:
         return openai_responses.is_item(value)
+    if type(role) is not str:
+        return False
     if role in ("tool", "function"):  # whose content may be any value
         return "content" in value and ("tool_call_id" in value or "name" in value)
-    return role in ROLES and (
-        isinstance(value.get("content"), (str, list, type(None)))
+    return (
+        role in ROLES
+        and isinstance(value.get("content"), (str, list, type(None)))
         and not value.keys().isdisjoint(("content", "tool_calls", "function_call"))
     )
 
@@ -164,14 +168,16 @@ def read_chunks(item: Item) -> Iterator[Record]:
     by_id: dict[Any, list[Any]] = {}
     for chunk in item.value.values:
         if not _is_prelude(chunk):
-            by_id.setdefault(chunk.get("id"), []).append(chunk)
+            by_id.setdefault(str(chunk.get("id")), []).append(chunk)
     for chunks in by_id.values():
         yield from read_stream(Item(item.place, item.text, chunks))
 
 
 def read_stream(item: Item) -> Iterator[Record]:
     """One streamed completion or several in a row: the calls that it asks for."""
-    for chunks in split_streams(item.value):
+    sound, odd = sound_events(item.value)
+    yield from odd
+    for chunks in split_streams(sound):
         completion = glued(chunks)
         yield from read_conversation(Item(item.place, item.text, completion))
 
@@ -238,7 +244,7 @@ def pair_messages(
                     call.__class__ is Call
                     and content.__class__ is str
                     and "rror" not in content
-                    and len(message) < 5
+                    and (len(message) == 3 or (len(message) == 4 and "name" in message))
                 ):
                     del waiting[call.call_id]
                     call.result = content
@@ -290,7 +296,7 @@ def _add_message(pairing: Pairing, message: Any, errors_by_text: bool) -> None:
             anthropic.add_message(pairing, message)
         else:
             pairing.heard()
-    elif role not in ROLES:
+    elif type(role) is not str or role not in ROLES:
         what = f"of the role {str(role)[:40]}" if role is not None else "without a role"
         pairing.ignored.append(f"chat message {what}")
 
@@ -342,19 +348,23 @@ def glued(chunks: list[Any]) -> dict[str, Any]:
         for key in ("id", "created", "model"):
             if chunk.get(key) and key not in head:
                 head[key] = chunk[key]
-        for choice in chunk.get("choices") or []:
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict) or choice.get("index", 0) != 0:
                 continue
             finish = choice.get("finish_reason") or finish
-            delta = choice.get("delta") or choice.get("message") or {}
+            delta = choice.get("delta") or choice.get("message")
+            if not isinstance(delta, dict):
+                continue
             if isinstance(delta.get("content"), str):
                 text.append(delta["content"])
             if isinstance(delta.get("function_call"), dict):
                 for key, part in delta["function_call"].items():
                     if isinstance(part, str):
                         old[key] = old.get(key, "") + part
-            for part in delta.get("tool_calls") or []:
-                if isinstance(part, dict):
+            parts = delta.get("tool_calls")
+            for part in parts if isinstance(parts, list) else ():
+                if isinstance(part, dict) and not isinstance(part.get("index"), (dict, list)):
                     _glue(calls, at, part)
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None}
     if calls:

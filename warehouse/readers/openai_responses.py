@@ -12,7 +12,7 @@ from warehouse.readers.evidence import text_of
 from warehouse.readers.normalised import as_text
 from warehouse.readers.pairing import Pairing, is_telling, is_whole_json, request_of, settle
 from warehouse.readers.schema import parameters_of
-from warehouse.readers.sse import split_streams
+from warehouse.readers.sse import sound_events, split_streams
 from warehouse.readers.stream import Item
 from warehouse.records import (
     Call,
@@ -73,9 +73,9 @@ _LOOKED_AT = 16
 
 def is_item(value: Any) -> bool:
     """A single item that is no message."""
-    if not isinstance(value, dict) or value.get("type") not in _KINDS:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if type(kind) is not str or kind not in _KINDS:
         return False
-    kind = value["type"]
     if kind in ("function_call", "custom_tool_call"):
         return "call_id" in value and "name" in value
     if kind in _OUTPUTS:
@@ -171,7 +171,9 @@ def read_events(item: Item) -> Iterator[Record]:
 
 def read_stream(item: Item) -> Iterator[Record]:
     """One streamed response or several in a row."""
-    for events in split_streams([event for event in item.value if isinstance(event, dict)]):
+    sound, odd = sound_events(item.value)
+    yield from odd
+    for events in split_streams(sound):
         yield from read_items(Item(item.place, item.text, glued(events)))
 
 
@@ -249,6 +251,8 @@ def pair_items(items: Iterable[Any], *, into: Pairing | None = None) -> Pairing:
             pairing.ignored.append("item that is no object")
             continue
         kind = item.get("type")
+        if type(kind) is not str:
+            kind = str(kind) if kind is not None else ""
         if kind in _CALLS:
             call = _call(item)
             if call is None:
@@ -404,7 +408,9 @@ def glued(events: list[Any]) -> dict[str, Any]:
         return response
     output = [items[index] for index in sorted(items, key=_order)]
     for item in output:
-        if not whole and item.get("status") is None and item.get("type") in _CALLS:
+        told = item.get("type")
+        is_call = type(told) is str and told in _CALLS
+        if is_call and not whole and item.get("status") is None:
             item["status"] = "incomplete"
     return {**response, "output": output, "object": "response"}
 

@@ -349,6 +349,7 @@ def _read_v1(values: list[Any], name: str | None) -> Iterator[Record]:
         elif kind not in _QUIET_V1 and kind != "SystemPromptEvent":
             yield Ignored(f"event of kind {kind}")
     if not events:
+        yield Ignored("events without an action or observation")
         return
     if name is None and len(values) == 1:
         name = f"action {events[0].get('action') or events[0]['id']}"

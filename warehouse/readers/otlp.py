@@ -26,7 +26,7 @@ from warehouse.readers.genai import (
     tools_of,
 )
 from warehouse.readers.stream import Item
-from warehouse.records import Fragment, Record, Rejected, ToolRecord
+from warehouse.records import Fragment, Ignored, Record, Rejected, ToolRecord
 
 _BATCHES = ("resourceSpans", "resource_spans", "batches")
 _SCOPES = (
@@ -127,6 +127,8 @@ def _spans_of(value: Any) -> Iterator[tuple[str | None, list[Any]]]:
             for batch in value[key]:
                 if isinstance(batch, dict):
                     yield from _spans_of_resource(batch)
+                else:
+                    yield None, [batch]  # set aside as a span that is none
             return
     if _has_scopes(value):
         yield from _spans_of_resource(value)
@@ -134,6 +136,8 @@ def _spans_of(value: Any) -> Iterator[tuple[str | None, list[Any]]]:
         for trace in value["data"]:
             if isinstance(trace, dict):
                 yield from _spans_of_jaeger(trace)
+            else:
+                yield None, [trace]
     elif _is_jaeger(value):
         yield from _spans_of_jaeger(value)
     else:
@@ -148,9 +152,13 @@ def _spans_of_resource(batch: dict[str, Any]) -> Iterator[tuple[str | None, list
     resource = batch.get("resource")
     host = _host(attributes_of(resource.get("attributes"))) if isinstance(resource, dict) else None
     for key in _SCOPES:
-        for scope in _list(batch.get(key)):
-            if isinstance(scope, dict):
-                yield host, _list(scope.get("spans"))
+        for scope in _listed(batch.get(key)):
+            yield host, _listed(scope.get("spans")) if isinstance(scope, dict) else [scope]
+
+
+def _listed(value: Any) -> list[Any]:
+    """The parts of a batch; what should be a list of them and is none is one odd part."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _list(value: Any) -> list[Any]:
@@ -271,7 +279,9 @@ def read_spans(item: Item) -> Iterator[Record]:
     traces: dict[str, list[Event]] = {}
     tools: dict[str, ToolRecord] = {}
     with_models: dict[str, int] = {}
+    is_empty = True
     for host, spans in _spans_of(item.value):
+        is_empty = is_empty and not spans
         last, key = None, ""
         events: list[Event] = []
         for span in spans:
@@ -323,6 +333,8 @@ def read_spans(item: Item) -> Iterator[Record]:
                 reason = f"expected a span with its ids, got {type(error).__name__}: {error}"
                 raw = json.dumps(span, ensure_ascii=False, default=str)
                 yield Rejected(item.place, reason, raw)
+    if is_empty:
+        yield Ignored("batch without spans")
     yield from tools.values()
     for key, events in traces.items():
         if events:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warehouse.readers.stream import Item, parse
+from warehouse.records import Ignored
 
 _FIELD = re.compile(rb"(?:data|event|id|retry):|:")
 _DATA = re.compile(rb"^data:[ \t]*(?:[{\[]|\[DONE\])", re.MULTILINE)
@@ -75,9 +76,23 @@ def split_streams(values: list[Any]) -> list[list[Any]]:
     return streams
 
 
+def sound_events(values: list[Any]) -> tuple[list[dict[str, Any]], list[Ignored]]:
+    """The events of a stream that are objects with a place in it, and what the others are."""
+    sound, odd = [], []
+    for value in values:
+        if isinstance(value, dict) and not any(
+            isinstance(value.get(key), (dict, list)) for key in ("index", "output_index")
+        ):
+            sound.append(value)
+        else:
+            odd.append(Ignored("odd event of a stream"))
+    return sound, odd
+
+
 def _begins(value: dict[str, Any], before: list[Any]) -> bool:
     """Whether an event is the first of a stream, others having come before it."""
-    if value.get("type") in _STARTS:
+    kind = value.get("type")
+    if type(kind) is str and kind in _STARTS:
         return True
     chunk, last = value.get("id"), before[-1].get("id")
     return bool(value.get("object") == "chat.completion.chunk" and chunk and last and chunk != last)

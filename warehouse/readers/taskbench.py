@@ -138,6 +138,8 @@ def _as_object(arguments: Any) -> Any:
 
 def read_catalogue(item: Item) -> Iterator[Record]:
     """Tools and declared links of one tool_desc.json or graph_desc.json."""
+    if not item.value["nodes"]:
+        yield Ignored("catalogue without tools")
     for node in item.value["nodes"]:
         parameters = node.get("parameters") or []
         yield ToolRecord(
