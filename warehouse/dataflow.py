@@ -14,13 +14,13 @@ from typing import Any
 
 from warehouse.payload import is_payload, value_id
 from warehouse.readers.taskbench import references
-from warehouse.values import is_telling, json_leaves, leaves, values_in
+from warehouse.values import holds, is_telling, leaves, values_in
 
 _LABEL = re.compile(r"\$(var_?(\d+))\b")
-_SHORT = 4096
-"""Characters of JSON up to which it is indexed at once."""
-_FEW = 64
-"""Longer results that are searched as text; older ones are indexed."""
+_FEW, _SMALL = 64, 1 << 18
+"""Calls, and characters of their results, up to which values are looked for as text."""
+
+_Pairs = Iterator[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,9 @@ def mine_links(
     elif any(map(is_payload, used.results)) or any(map(is_payload, used.arguments)):
         pairs = _by_hash(request, used, salt)
     else:
-        pairs = _by_value(request, used)
+        size = sum(len(result) for result in used.results if result)
+        is_small = len(turns) <= _FEW and size <= _SMALL
+        pairs = (_by_search if is_small else _by_index)(request, used)
     return sorted({(s, t) for s, t in pairs if turns[s] < turns[t]})
 
 
@@ -87,55 +89,58 @@ def _wanted(arguments: Any, said: str) -> set[str]:
     return {v for v in leaves(arguments) if is_telling(v) and v.casefold() not in said}
 
 
-def _by_value(request: str, used: Used) -> Iterator[tuple[int, int]]:
-    """The latest call of an earlier turn that gave each value.
+def _by_search(request: str, used: Used) -> _Pairs:
+    """Few calls: what no result can hold is told without taking any apart."""
+    turns, said = used.turns, request.casefold()
+    texts = [str(result) if result else "" for result in used.results]
+    quoted: set[str] = set()
+    loose: list[str] = []
+    for text in texts[:-1]:
+        if text and text[0] in "{[" and text[-1] in "}]" and "\\" not in text:
+            quoted.update(text.split('"'))  # all texts inside, keys and punctuation too
+        elif text:
+            loose.append(text)
+    rest = "\n".join(loose)
+    # Where something is escaped, values do not stand in the text as they are.
+    is_plain = "\\" not in rest
+    for target, arguments in enumerate(used.arguments):
+        if type(arguments) is not dict or not target:
+            continue
+        for value in leaves(arguments):
+            if (
+                value not in quoted
+                and is_plain
+                and value not in rest
+                # Numbers stand in JSON without quotes.
+                and (value[0] > "9" or not any(value in text for text in texts))
+            ):
+                continue
+            if not is_telling(value) or value.casefold() in said:
+                continue
+            for source in range(target - 1, -1, -1):
+                text = texts[source]
+                if text and turns[source] < turns[target] and holds(text, value):
+                    yield source, target
+                    break
 
-    Short JSON is indexed by its values at once. In anything longer a value is first looked for as
-    text, which is much cheaper than taking it apart; that holds for the latest few, so that the
-    work grows with the number of calls only.
-    """
-    turns, results, said = used.turns, used.results, request.casefold()
+
+def _by_index(request: str, used: Used) -> _Pairs:
+    """Many calls: the latest of an earlier turn that gave each value, in one pass."""
+    turns, said = used.turns, request.casefold()
     latest: dict[str, int] = {}
-    unread: deque[int] = deque()
-    values: dict[int, frozenset[str]] = {}
     waiting = 0
     for target, arguments in enumerate(used.arguments):
         while waiting < target and turns[waiting] < turns[target]:
-            text = results[waiting]
-            if text:
-                text = str(text)
-                short = json_leaves(text) if len(text) <= _SHORT else None
-                if short is not None:
-                    for value in short:
-                        latest[value] = waiting
-                else:
-                    unread.append(waiting)
-                    if len(unread) > _FEW:
-                        oldest = unread.popleft()
-                        for value in values.pop(oldest, None) or values_in(str(results[oldest])):
-                            latest[value] = max(oldest, latest.get(value, -1))
+            if used.results[waiting]:
+                latest.update(dict.fromkeys(values_in(str(used.results[waiting])), waiting))
             waiting += 1
-        if type(arguments) is not dict:
-            continue
-        for value in leaves(arguments):
-            source = latest.get(value, -1)
-            for other in reversed(unread):
-                if other < source:
-                    break
-                text = str(results[other])
-                # Where JSON escapes something, its values do not stand in its text as they are.
-                if value not in text and "\\" not in text:
-                    continue
-                if other not in values:
-                    values[other] = values_in(text)
-                if value in values[other]:
-                    source = other
-                    break
-            if source >= 0 and is_telling(value) and value.casefold() not in said:
-                yield source, target
+        if type(arguments) is dict:
+            for value in leaves(arguments):
+                if value in latest and is_telling(value) and value.casefold() not in said:
+                    yield latest[value], target
 
 
-def _by_hash(request: str, used: Used, salt: bytes) -> Iterator[tuple[int, int]]:
+def _by_hash(request: str, used: Used, salt: bytes) -> _Pairs:
     """Payloads that are not kept: the same, over salted hashes of the values."""
     turns, said = used.turns, request.casefold()
     in_request = {value_id(value, salt) for value in values_in(request)}

@@ -41,6 +41,7 @@ from warehouse.records import (
 )
 from warehouse.redact import storable
 from warehouse.staging import (
+    STATUS,
     Handling,
     Staged,
     Told,
@@ -71,9 +72,9 @@ BATCH_CHARACTERS = 16 << 20
 COMMIT_CALLS = 120_000
 """Calls or events of one transaction, roughly: a row group of DuckDB, which then goes to the file
 once instead of by way of its log."""
-COMMIT_CHARACTERS = 128 << 20
+COMMIT_CHARACTERS = 64 << 20
 """Characters of raw text of one transaction, roughly."""
-MEMORY = "400MB"
+MEMORY = "300MB"
 """What DuckDB may keep in memory meanwhile; by default it caches all that it writes."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
@@ -229,7 +230,8 @@ class _Tally:
 
     outcome: str
     trajectories: int
-    statuses: Counter[str]
+    calls: int
+    statuses: dict[str, int]
     orphans: int
     copies: int
 
@@ -491,7 +493,7 @@ class _Run:
 
     def settle(self) -> None:
         """Assemble every conversation of this source that has waited for the end of its file."""
-        while keys := pending_conversations(self.con, self.source, BATCH_CALLS):
+        while keys := pending_conversations(self.con, self.source, BATCH_CHARACTERS):
             with transaction(self.con):
                 groups = linked_conversations(self.con, keys, self.source)
                 whole, learnt = merge_fragments(
@@ -563,30 +565,30 @@ class _Run:
 
     def _tally(self, key: Key, rows: list[Staged], outcome: str) -> None:
         """Count a conversation once, as it is now, however often the file comes back to it."""
-        report = self.report
         before = self.told.get(key)
         if before is not None:
-            calls = before.statuses.total()
-            report.counts["trajectories"].subtract(
-                {"read": before.trajectories, before.outcome: before.trajectories}
-            )
-            report.counts["calls"].subtract({"read": calls, before.outcome: calls})
-            report.statuses.subtract(before.statuses)
-            report.orphans -= before.orphans
-            report.copies -= before.copies
+            self._count(before, -1)
             outcome = before.outcome
-        now = _Tally(
-            outcome,
-            len(rows),
-            Counter(tally_statuses(rows)),
-            sum(len(row.record.orphans) for row in rows),
-            sum(row.record.duplicates for row in rows),
-        )
-        calls = now.statuses.total()
-        report.counts["trajectories"].update({"read": now.trajectories, outcome: now.trajectories})
-        report.counts["calls"].update({"read": calls, outcome: calls})
-        report.statuses.update(now.statuses)
+        now = _Tally(outcome, len(rows), 0, {}, 0, 0)
+        for row in rows:
+            now.calls += len(row.calls)
+            now.orphans += len(row.record.orphans)
+            now.copies += row.record.duplicates
+            for call in row.calls:
+                now.statuses[call[STATUS]] = now.statuses.get(call[STATUS], 0) + 1
+        self._count(now, 1)
         self.told[key] = now
+        if before is not None:  # noted anew when it was assembled anew
+            self.report.orphans -= before.orphans
+            self.report.copies -= before.copies
+
+    def _count(self, tally: _Tally, sign: int) -> None:
+        counts, statuses = self.report.counts, self.report.statuses
+        for kind, number in (("trajectories", tally.trajectories), ("calls", tally.calls)):
+            counts[kind]["read"] += sign * number
+            counts[kind][tally.outcome] += sign * number
+        for status, number in tally.statuses.items():
+            statuses[status] += sign * number
 
 
 def _check(record: Record) -> None:

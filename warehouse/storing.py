@@ -295,8 +295,9 @@ def known_conversations(
 def append_fragments(con: duckdb.DuckDBPyConnection, told: dict[Key, Told], source: str) -> None:
     """Add the events of conversations, one row each."""
     rows = [
-        (source, format, conversation, len(one.events), one.to_text())
+        (source, format, conversation, len(one.events), len(text), text)
         for (format, conversation), one in told.items()
+        for text in (one.to_text(),)
     ]
     _insert(
         con,
@@ -307,6 +308,7 @@ def append_fragments(con: duckdb.DuckDBPyConnection, told: dict[Key, Told], sour
             "format": pl.String,
             "conversation": pl.String,
             "num_events": pl.Int32,
+            "size": pl.Int64,
             "events": pl.String,
         },
     )
@@ -369,19 +371,17 @@ def mark_pending(con: duckdb.DuckDBPyConnection, keys: Iterable[Key], source: st
     )
 
 
-def pending_conversations(
-    con: duckdb.DuckDBPyConnection, source: str, max_events: int
-) -> list[Key]:
-    """Some conversations to assemble again, of about as many events in all; [] when done."""
+def pending_conversations(con: duckdb.DuckDBPyConnection, source: str, max_size: int) -> list[Key]:
+    """Some conversations to assemble again, of about as many characters in all; [] when done."""
     rows = con.execute(
         "with waiting as (select distinct source, format, conversation from pending "
-        "where source = ?), sized as (select w.format, w.conversation, sum(f.num_events) as size "
+        "where source = ?), sized as (select w.format, w.conversation, sum(f.size) as size "
         "from waiting w join fragment f using (source, format, conversation) group by all) "
         "select format, conversation from sized "
         "qualify coalesce(sum(size) over (order by format, conversation "
         "rows between unbounded preceding and 1 preceding), 0) < ? "
         "order by format, conversation",
-        [source, max_events],
+        [source, max_size],
     ).fetchall()
     return [(format, conversation) for format, conversation in rows]
 

@@ -3,12 +3,8 @@
 import re
 from typing import Any
 
-import msgspec
-
 from warehouse.readers.stream import parse
 from warehouse.redact import REDACTED
-
-_decode = msgspec.json.Decoder().decode
 
 _TOKEN = re.compile(r"[^\s\"'{}\[\](),;]{4,}")
 _MAX_TEXT = 200_000
@@ -39,20 +35,6 @@ def leaves(value: Any) -> list[str]:
     return found
 
 
-def json_leaves(text: str) -> list[str] | None:
-    """The leaves of a text that is a JSON object or list; None where it is neither."""
-    if text[0] not in "{[":
-        return None
-    try:
-        return leaves(_decode(text))
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        pass
-    try:
-        return leaves(parse(text))
-    except (ValueError, RecursionError):
-        return None
-
-
 def values_in(text: str) -> frozenset[str]:
     """Every value of a result: the leaves where it is JSON, else its words."""
     if text[:1] in _JSON_BEGINS:
@@ -61,6 +43,32 @@ def values_in(text: str) -> frozenset[str]:
         except (ValueError, RecursionError):
             pass
     return frozenset(token.strip(".:") for token in _TOKEN.findall(text[:_MAX_TEXT]))
+
+
+def holds(text: str, value: str) -> bool:
+    """Whether ``value`` is one of ``values_in(text)``, mostly without taking the text apart."""
+    if "\\" not in text:
+        at = text.find(value)
+        if at < 0:
+            return False
+        if text[0] in "{[" and text[-1] in "}]" and _is_quoted(text, value, at):
+            return True
+    return value in values_in(text)
+
+
+def _is_quoted(text: str, value: str, at: int) -> bool:
+    """Whether JSON text without escapes holds the value as a text of its own that is no key."""
+    while at >= 0:
+        end = at + len(value)
+        if (
+            text[at - 1] == '"'
+            and text[end : end + 1] == '"'
+            and text[end + 1 : end + 9].lstrip()[:1] != ":"
+            and text.count('"', 0, at) % 2
+        ):
+            return True
+        at = text.find(value, at + 1)
+    return False
 
 
 def is_telling(value: str) -> bool:

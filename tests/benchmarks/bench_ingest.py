@@ -1,10 +1,12 @@
 """Speed of ingest against orjson parsing the same bytes alone, in one run; never part of the tests.
 
-The records are like those of public sets: arguments of about 100 characters, results of 100 to
-900, a system prompt and a request for every ten calls. Each measurement runs in a process of its
-own on one core; its peak memory is that process's.
+Arguments are of about 100 characters, results of 100 to 900 (``--long 8``: eight times as much,
+about what a call of tau-bench's published conversations takes, 3,600 bytes with all around it), a
+system prompt and a request for every ten calls. Each measurement runs in a process of its own on
+one core; its peak memory is that process's. The machine may be shared: CPU time is compared, and
+parsing is measured before and after.
 
-Usage: python tests/benchmarks/bench_ingest.py [--calls 1000000] [--spans 20000]
+Usage: python tests/benchmarks/bench_ingest.py [--calls 1000000] [--long 1] [--spans 20000]
 """
 
 import argparse
@@ -36,11 +38,11 @@ _WORDS = [
 ]  # fmt: skip
 
 
-def _result(rng: random.Random, reference: str) -> str:
-    """A JSON result of 100 to 900 characters that the next call may use."""
+def _result(rng: random.Random, reference: str, long: int) -> str:
+    """A JSON result of 100 to 900 characters, ``long`` times, that the next call may use."""
     items = [
         {"id": f"{reference}{i}", "price": rng.randrange(5000) / 10, "note": _text(rng, 6)}
-        for i in range(rng.randrange(1, 9))
+        for i in range(rng.randrange(1, 9) * long)
     ]
     return orjson.dumps({"ref": reference, "status": "confirmed", "items": items}).decode()
 
@@ -49,7 +51,7 @@ def _text(rng: random.Random, words: int) -> str:
     return " ".join(rng.choices(_WORDS, k=words))
 
 
-def _calls(rng: random.Random, trip: int) -> Iterator[tuple[str, str, str, str]]:
+def _calls(rng: random.Random, trip: int, long: int) -> Iterator[tuple[str, str, str, str]]:
     """(tool, call id, arguments, result) of ten calls, each using what the one before gave."""
     reference = f"T{trip:07d}"
     for k in range(10):
@@ -63,10 +65,10 @@ def _calls(rng: random.Random, trip: int) -> Iterator[tuple[str, str, str, str]]
         ).decode()
         reference = f"R{trip:07d}x{k}"
         tool = f"tool_{(trip * 7 + k * 3) % 200}"
-        yield tool, f"call_{trip:08d}{k:02d}qwertyuiop", arguments, _result(rng, reference)
+        yield tool, f"call_{trip:08d}{k:02d}qwertyuiop", arguments, _result(rng, reference, long)
 
 
-def write_openai(path: Path, calls: int) -> None:
+def write_openai(path: Path, calls: int, long: int = 1) -> None:
     """One conversation of ten calls a line."""
     rng = random.Random(0)
     system = _text(rng, 200)
@@ -76,7 +78,7 @@ def write_openai(path: Path, calls: int) -> None:
                 {"role": "system", "content": system},
                 {"role": "user", "content": f"Plan trip {trip}: {_text(rng, 12)}"},
             ]
-            for tool, call_id, arguments, result in _calls(rng, trip):
+            for tool, call_id, arguments, result in _calls(rng, trip, long):
                 function = {"name": tool, "arguments": arguments}
                 sent = {"id": call_id, "type": "function", "function": function}
                 messages += [
@@ -87,7 +89,7 @@ def write_openai(path: Path, calls: int) -> None:
             file.write(orjson.dumps(record) + b"\n")
 
 
-def write_otlp(path: Path, calls: int) -> None:
+def write_otlp(path: Path, calls: int, long: int = 1) -> None:
     """One export request of five traces a line: ten tool spans under an agent span."""
     rng = random.Random(0)
     with path.open("wb") as file:
@@ -104,7 +106,7 @@ def write_otlp(path: Path, calls: int) -> None:
                 "gen_ai.input.messages": said,
             }
             spans.append(_span(trace, root, "", "invoke_agent planner", start, 50, agent))
-            for k, (tool, call_id, arguments, result) in enumerate(_calls(rng, trip)):
+            for k, (tool, call_id, arguments, result) in enumerate(_calls(rng, trip, long)):
                 attributes = {
                     "gen_ai.operation.name": "execute_tool",
                     "gen_ai.tool.name": tool,
@@ -191,16 +193,15 @@ def ingest_once(path: Path, base: Path) -> dict[str, Any]:
     }
 
 
-def measure(format: str, calls: int, folder: Path) -> None:
+def measure(format: str, calls: int, long: int, folder: Path) -> None:
     """A row per way for one format."""
     path, base = folder / f"{format}.jsonl", folder / f"{format}.duckdb"
-    WRITERS[format](path, calls)
+    WRITERS[format](path, calls, long)
     size = path.stat().st_size
     print(f"\n{format}: {calls:,} calls, {size / 2**20:,.0f} MiB, {size / calls:,.0f} bytes a call")
     before = _alone(parse_only, path)
     first = _alone(ingest_once, path, base)
     after = _alone(parse_only, path)
-    # The machine is shared: parsing is measured before and after.
     parse = {key: (before[key] + after[key]) / 2 for key in before}
     again = _alone(ingest_once, path, base)
     with path.open("ab") as file:
@@ -301,12 +302,13 @@ def main() -> None:
     """Print a row per way, and the ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--long", type=int, default=1, help="length of results, in 500 characters")
     parser.add_argument("--spans", type=int, default=20_000, help="sent to MLflow; 0: none")
     parser.add_argument("--formats", nargs="*", default=list(WRITERS))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for format in options.formats:
-            measure(format, options.calls, Path(folder))
+            measure(format, options.calls, options.long, Path(folder))
         if options.spans:
             beside_mlflow(options.spans, Path(folder))
 

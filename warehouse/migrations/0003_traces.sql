@@ -26,6 +26,7 @@ create table fragment (
     format          varchar not null,
     conversation    varchar not null,
     num_events      integer not null,
+    size            bigint not null,    -- characters of events
     events          varchar not null    -- JSON list of distinct events, sorted by their text
 );
 
