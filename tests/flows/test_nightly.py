@@ -21,6 +21,11 @@ from tests.factories import chores, trajectory, write_lines
 pytestmark = pytest.mark.usefixtures("prefect_server", "encoder")
 
 
+def _rounded(plans):
+    """Plans with their scores to six digits: sums may be taken in another order."""
+    return [{**plan, "score": round(plan["score"], 6)} for plan in plans]
+
+
 def test_two_nights_and_what_lies_between(home, tmp_path):
     first = nightly(ingest_paths=[str(chores(tmp_path / "chores", without="translate"))])
     assert first["trained"]
@@ -80,7 +85,7 @@ def test_two_nights_and_what_lies_between(home, tmp_path):
     assert planned["plans"]
     assert all(key in known for p in planned["plans"] for key in p["keys"])
     served = json.loads(_serve(settings.tracking_uri, "book me a flight to Bergen"))
-    assert served == planned["plans"]
+    assert _rounded(served) == _rounded(planned["plans"])
 
     # Evaluation of one planner, in another convention.
     result = CliRunner().invoke(

@@ -25,9 +25,9 @@ def failures(outcome):
 
 
 def test_mutated_files_are_conserved():
-    outcome = fuzz(150, seed=0)
+    outcome = fuzz(100, seed=0)
     assert not outcome.failures, failures(outcome)
-    assert sum(counts["mutations"] for counts in outcome.table.values()) == 150
+    assert sum(counts["mutations"] for counts in outcome.table.values()) == 100
     assert sum(counts["trajectories"] for counts in outcome.table.values()) > 10
 
 
@@ -79,7 +79,8 @@ def test_a_message_or_block_of_an_odd_kind_costs_nothing_else(odd):
         found = read(value)
         (record,) = (r for r in found if isinstance(r, TrajectoryRecord))
         assert [c.name for c in record.calls] == ["a"]
-        assert any(isinstance(r, Ignored) for r in found)
+        # Bedrock's text blocks have no type: there nothing is odd.
+        assert odd is None or any(isinstance(r, Ignored) for r in found)
 
 
 @pytest.mark.parametrize("key", ["type", "role", "source", "kind", "object", "run_type", "name"])

@@ -6,14 +6,11 @@ import sys
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.factories import tool, trajectory, write_lines
-from warehouse.connection import open_in_memory, open_warehouse
+from warehouse.connection import open_warehouse
 from warehouse.delivery import find_files
 from warehouse.errors import UnreadableInput
-from warehouse.graph import GraphParameters, build_graph
 from warehouse.ingest import ingest_file
 from warehouse.quarantine import list_quarantine, retry_quarantine, show_quarantined
 
@@ -97,38 +94,6 @@ def test_the_same_id_in_two_sources_is_two_trajectories(con, tmp_path):
     path = write_lines(tmp_path / "a.jsonl", [trajectory("1", "a")])
     ingest(con, path, source="x")
     assert ingest(con, path, source="y").counts["trajectories"]["new"] == 1
-
-
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(st.data())
-def test_any_shuffle_split_and_repetition_gives_the_same_rows_and_graph(tmp_path, data):
-    tools = st.sampled_from(["a", "b", "c", ("a", "ok"), ("b", "ok"), ("c", "bad", "bad")])
-    plans = data.draw(st.lists(st.lists(tools, max_size=4), min_size=1, max_size=8))
-    lines = []
-    for i, plan in enumerate(plans):
-        grown = data.draw(st.integers(1, len(plan) or 1))
-        lines += [trajectory(str(i % 5), *plan), trajectory(str(i % 5), *plan[:grown])]
-    lines += [tool(name) for name in "ab"]
-    seen = []
-    for _ in range(2):
-        delivered = data.draw(st.permutations(lines + data.draw(st.lists(st.sampled_from(lines)))))
-        cut = data.draw(st.integers(0, len(delivered)))
-        con = open_in_memory()
-        for i, part in enumerate((delivered[:cut], delivered[cut:], delivered[:cut])):
-            path = tmp_path / f"{i}.jsonl"
-            ingest(con, write_lines(path, part))
-        graph = build_graph(
-            con,
-            tmp_path / "graphs",
-            GraphParameters(),
-            examples=tmp_path / "rows",
-            code_version="t",
-        )
-        seen.append((rows(con), graph.version))
-        con.close()
-    assert seen[0] == seen[1]
 
 
 def test_arguments_keep_their_text_and_say_what_they_are(con, tmp_path):
