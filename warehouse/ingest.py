@@ -76,8 +76,6 @@ COMMIT_CHARACTERS = 160 << 20
 """Characters of raw text of one transaction, roughly."""
 MEMORY = "300MB"
 """What DuckDB may keep in memory meanwhile; by default it caches all that it writes."""
-LOG = "1GB"
-"""How far DuckDB's log may grow meanwhile; it is gone when the file is closed."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
 
@@ -171,17 +169,13 @@ def _without_collector() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bounded(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """DuckDB within ``MEMORY``, and one checkpoint at the end in place of one a transaction."""
-    before = con.execute(
-        "select current_setting('memory_limit'), current_setting('wal_autocheckpoint')"
-    ).fetchall()[0]
+    """DuckDB within ``MEMORY``."""
+    before = con.execute("select current_setting('memory_limit')").fetchall()[0][0]
+    con.execute("set memory_limit = $limit", {"limit": MEMORY})
     try:
-        con.execute("set memory_limit = $limit", {"limit": MEMORY})
-        con.execute("set wal_autocheckpoint = $size", {"size": LOG})
         yield
     finally:
-        con.execute("set memory_limit = $limit", {"limit": before[0]})
-        con.execute("set wal_autocheckpoint = $size", {"size": before[1]})
+        con.execute("set memory_limit = $limit", {"limit": before})
 
 
 def _probe(items: Iterator[Item], format: str) -> tuple[list[Item], bool]:
