@@ -40,7 +40,7 @@ down: $(VENV)/.installed
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)
-	$(BIN)/python tests/benchmarks/bench_ingest.py
+	$(BIN)/python tests/benchmarks/bench_ingest.py --calls 200000
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
 
 clean:
