@@ -72,9 +72,9 @@ BATCH_CHARACTERS = 16 << 20
 COMMIT_CALLS = 140_000
 """Calls or events of one transaction, roughly: a row group of DuckDB, which then goes to the file
 once instead of by way of its log."""
-COMMIT_CHARACTERS = 160 << 20
+COMMIT_CHARACTERS = 96 << 20
 """Characters of raw text of one transaction, roughly."""
-MEMORY = "300MB"
+MEMORY = "200MB"
 """What DuckDB may keep in memory meanwhile; by default it caches all that it writes."""
 PROBED = 10_000
 """Records looked at before a file counts as none of ours."""
