@@ -51,6 +51,7 @@ def task_names(run_id, number):
 
 
 @pytest.mark.usefixtures("encoder")
+@pytest.mark.slow
 def test_a_night_is_told_by_prefect_and_mlflow_and_they_link_to_each_other(home, tmp_path):
     result = nightly(ingest_paths=[str(chores(tmp_path / "chores"))])
     run = newest_run()

@@ -61,6 +61,7 @@ def test_a_file_without_tools_changes_nothing(con, tmp_path):
     assert [t["name"] for t in list_tools(con)] == ["a"]
 
 
+@pytest.mark.slow
 def test_the_two_aws_catalogues_differ_as_counted(con, data):
     sync_catalogue(con, data / "aws_operations_2022/tools.jsonl.gz", "aws")
     result = sync_catalogue(con, data / "aws_operations/tools.jsonl.gz", "aws")

@@ -163,7 +163,7 @@ def check(data, con, told):
         assert found.get(table) == expected.get(table), table
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(data=st.data())
 def test_any_order_split_repetition_and_accident_gives_the_same_tables_and_graph(warehouse, data):
     check(data, warehouse, conversations(2))
