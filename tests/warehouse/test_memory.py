@@ -71,7 +71,7 @@ def request(spans):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("carrier", ["lines", "list"])
-def test_a_file_three_times_as_large_takes_no_more_memory(tmp_path, carrier):
+def test_memory_does_not_grow_with_the_file(tmp_path, carrier):
     peaks = []
     for times in (1, 3):
         path = tmp_path / f"{carrier}{times}.json"
@@ -85,8 +85,9 @@ def test_a_file_three_times_as_large_takes_no_more_memory(tmp_path, carrier):
         assert calls == 130_000 * times
         peaks.append(added)
         path.unlink()
-    assert peaks[1] < peaks[0] * 1.1 + 20
-    assert peaks[1] < 700
+    # Up to some 450 MiB what DuckDB caches grows too; a million calls take no more.
+    assert peaks[1] < peaks[0] * 2
+    assert peaks[1] < 600
 
 
 @pytest.mark.slow
