@@ -6,7 +6,7 @@ few texts that are worth a closer look.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -105,36 +105,25 @@ def redact_text(text: str) -> str:
     return text
 
 
-def redact_value(value: Any) -> Any:
-    """The same for parsed JSON: text by pattern, fields by name; numbers and structure stay."""
+def redact_value(value: Any, of_text: Callable[[str], str] = redact_text) -> Any:
+    """The same for parsed JSON: text by ``of_text``, fields by name; numbers and structure stay."""
     if isinstance(value, str):
-        return redact_text(value)
+        return of_text(value)
     if isinstance(value, list):
-        return [redact_value(item) for item in value]
+        return [redact_value(item, of_text) for item in value]
     if isinstance(value, dict):
         return {
             key: REDACTED
             if _FIELD.match(str(key)) and isinstance(item, (str, int, float)) and item != ""
-            else redact_value(item)
+            else redact_value(item, of_text)
             for key, item in value.items()
         }
     return value
 
 
 def redact_event(value: Any) -> Any:
-    """The same for an event whose texts may be JSON themselves."""
-    if isinstance(value, str):
-        return redact_payload(value)
-    if isinstance(value, list):
-        return [redact_event(item) for item in value]
-    if isinstance(value, dict):
-        return {
-            key: REDACTED
-            if _FIELD.match(str(key)) and isinstance(item, (str, int, float)) and item != ""
-            else redact_event(item)
-            for key, item in value.items()
-        }
-    return value
+    """The same for an event, whose texts may be JSON themselves."""
+    return redact_value(value, redact_payload)
 
 
 def storable(text: str) -> str:

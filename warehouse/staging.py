@@ -13,7 +13,7 @@ import msgspec
 
 from warehouse.dataflow import Used, mine_links
 from warehouse.identity import CallForm, Form, richness_of
-from warehouse.payload import MARK, cut, dropped, is_payload
+from warehouse.payload import MARK, cut, dropped, hash_of, is_payload
 from warehouse.readers.stream import parse
 from warehouse.records import UNRECORDED, Call, TrajectoryRecord
 from warehouse.redact import redact_event, redact_payload, redact_value, storable, suspicious
@@ -191,7 +191,7 @@ def _stage(
             status = "invalid"
         name, call_id = call.name, call.call_id
         if result is not None:
-            digest: str | None = sha256(result.encode()).hexdigest()[:32]
+            digest: str | None = hash_of(result)
             size: int | None = len(result)
             if len(result) > RESULT_LIMIT:
                 result = result[:RESULT_LIMIT]
