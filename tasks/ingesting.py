@@ -57,7 +57,7 @@ def ingest(
         files = _delivered(settings, paths, Path(spool))
         with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
             delivery = con.execute("select nextval('delivery_number')").fetchall()[0][0]
-            settle_pending(con, delivery)
+            settle_pending(con, delivery, handling)
         reports: list[FileReport] = []
         refused: list[str] = []
         for path, name, was_named, shown in files:

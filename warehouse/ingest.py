@@ -621,10 +621,12 @@ def conversation_key(source: str, format: str, conversation: str) -> str:
     return key_of(source, format, "conversation", conversation)
 
 
-def settle_pending(con: duckdb.DuckDBPyConnection, delivery: int) -> None:
+def settle_pending(
+    con: duckdb.DuckDBPyConnection, delivery: int, handling: Handling | None = None
+) -> None:
     """Finish what a reading that was killed left half done, in every source."""
     for (source,) in con.execute("select distinct source from pending order by source").fetchall():
-        _Run(con, FileReport("", source), delivery, "auto", Handling()).settle()
+        _Run(con, FileReport("", source), delivery, "auto", handling or Handling()).settle()
 
 
 def store_item(

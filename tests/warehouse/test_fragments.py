@@ -112,13 +112,16 @@ class Killed(Exception):
     """Stands for the end of the process."""
 
 
-def test_what_a_killed_reading_left_pending_is_finished_by_the_next(tmp_path, monkeypatch):
-    runs = trace(1, "a", "b", "c", "d")
+@pytest.mark.parametrize("handling", [None, Handling(drop_payloads=True, salt=b"pepper")])
+def test_what_a_killed_reading_left_pending_is_finished_by_the_next(
+    tmp_path, monkeypatch, handling
+):
+    runs = [*trace(1, "a", "b", "c"), run(4, 1, "d", second=9, error="it failed")]
     with open_in_memory() as con:
-        ingest(con, write_lines(tmp_path / "whole.jsonl", runs))
+        ingest(con, write_lines(tmp_path / "whole.jsonl", runs), handling=handling)
         whole = tables(con)
     with open_in_memory() as con:
-        ingest(con, write_lines(tmp_path / "a.jsonl", runs[:2]))
+        ingest(con, write_lines(tmp_path / "a.jsonl", runs[:2]), handling=handling)
 
         def killed(self):
             raise Killed
@@ -126,9 +129,9 @@ def test_what_a_killed_reading_left_pending_is_finished_by_the_next(tmp_path, mo
         with monkeypatch.context() as patch:
             patch.setattr(ingesting._Run, "settle", killed)
             with pytest.raises(Killed):
-                ingest(con, write_lines(tmp_path / "b.jsonl", runs[2:]))
+                ingest(con, write_lines(tmp_path / "b.jsonl", runs[2:]), handling=handling)
         assert con.sql("select count(*) from pending").fetchall() == [(1,)]
-        settle_pending(con, delivery=2)
+        settle_pending(con, delivery=2, handling=handling)
         assert tables(con) == whole
 
 
