@@ -1,9 +1,7 @@
-"""Forget a trajectory or a source, in the warehouse and in the exported training rows."""
+"""Forget a trajectory or a source."""
 
 import logging
 from typing import Any
-
-import polars as pl
 
 from tasks.errors import WrongUsage
 from tasks.settings import Settings
@@ -16,8 +14,8 @@ log = logging.getLogger("toolatlas")
 def forget(settings: Settings, trajectory: str | None, source: str | None) -> dict[str, Any]:
     """Remove rows, evidence, events, frozen requests and quarantined text.
 
-    Exported training rows that hold it are removed too; the next graph build makes them anew.
-    Graph versions hold counts only, and models no text.
+    Training rows of past graph versions are removed too. Graph versions hold counts only, and
+    models no text.
 
     Raises:
         WrongUsage: Neither is named.
@@ -29,12 +27,7 @@ def forget(settings: Settings, trajectory: str | None, source: str | None) -> di
             gone = forget_trajectory(con, trajectory, source)
         else:
             gone = forget_source(con, str(source))
-    exports = 0
-    for path in sorted(settings.examples.glob("*.parquet")):
-        if pl.read_parquet(path, columns=["id"])["id"].is_in(list(gone.trajectory_ids)).any():
-            path.unlink()
-            exports += 1
-    result = {**gone.to_json(), "exports": exports}
+    result = gone.to_json()
     log.info("forgotten: %s", ", ".join(f"{count} {name}" for name, count in result.items()))
     if trajectory is None and settings.ingest_paths:
         log.warning(

@@ -11,19 +11,28 @@ from models.graph import read_examples, tool_graph
 from models.types import Example, ToolGraph
 from tasks.settings import Settings, code_version
 from warehouse.aliases import renames, withdrawn
+from warehouse.changes import diff_versions
 from warehouse.connection import open_warehouse
 from warehouse.graph import (
-    GraphParameters,
     GraphVersion,
     build_graph,
-    diff_versions,
+    collect_versions,
+    export_version,
     find_version,
+    held_since,
     learning_edges,
     list_versions,
-    read_examples_file,
     read_version,
+    release,
+    remove_exports,
+    roll_back,
+    training_rows,
     unlisted_tools,
+    version_edges,
+    version_nodes,
 )
+from warehouse.mining import GraphParameters
+from warehouse.reports import reported_graphs
 from warehouse.suites import (
     Suite,
     count_waiting,
@@ -32,6 +41,7 @@ from warehouse.suites import (
     list_suites,
     read_suite,
 )
+from warehouse.why import explain_edge
 
 log = logging.getLogger("toolatlas")
 
@@ -41,16 +51,18 @@ def parameters(settings: Settings) -> GraphParameters:
     return GraphParameters(settings.seed, settings.test_share, settings.validation_share)
 
 
-def build(settings: Settings) -> dict[str, Any]:
-    """Build and export the graph version of the present data; ``graph build --json``."""
+def build(settings: Settings, *, released: bool = False) -> dict[str, Any]:
+    """Build the graph version of the present data; ``graph build --json``.
+
+    Args:
+        settings: Of the home.
+        released: Let it be the latest even where a rollback holds another.
+    """
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        version = build_graph(
-            con,
-            settings.graphs,
-            parameters(settings),
-            examples=settings.examples,
-            code_version=code_version(),
-        )
+        if released and not release(con):
+            log.info("no rollback holds an earlier version: there is nothing to release")
+        version = build_graph(con, parameters(settings), code_version=code_version())
+        held = find_version(con) if version.held else None
     log.info(
         "graph %s: %d tools, %d edges, %s",
         version.version[:12],
@@ -58,13 +70,24 @@ def build(settings: Settings) -> dict[str, Any]:
         version.edges,
         "new" if version.new else "unchanged",
     )
+    if held:
+        log.warning(
+            "a rollback holds version %s as the latest: toolatlas graph build --release ends that",
+            held.version[:12],
+        )
     return version.to_json()
 
 
 def versions(settings: Settings) -> list[dict[str, Any]]:
-    """Every build that changed what is latest, newest first."""
+    """Every build that changed something, newest first; ``is_latest`` marks the latest."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        return [version.to_json() for version in list_versions(con)]
+        found = list_versions(con)
+        latest = find_version(con).build if found else None
+        held = held_since(con) is not None
+    return [
+        {**v.to_json(), "is_latest": v.build == latest, "held": held and v.build == latest}
+        for v in found
+    ]
 
 
 def find(settings: Settings, name: str = "latest") -> GraphVersion:
@@ -81,7 +104,7 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
         declared = con.execute(
             "select source, count(*) from declared_edge group by source order by source"
         ).fetchall()
-    nodes, edges = read_version(settings.graphs, version.version)
+        nodes, edges = version_nodes(con, version), version_edges(con, version)
     by_kind = (
         edges.group_by("kind", "outcome", "is_held_out")
         .agg(pl.col("num_seen").sum(), pl.struct("source", "target").n_unique().alias("pairs"))
@@ -103,13 +126,49 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
 
 def diff(settings: Settings, old: str, new: str) -> dict[str, Any]:
     """What changed from one version to another."""
-    a, b = find(settings, old), find(settings, new)
-    return diff_versions(settings.graphs, a.version, b.version)
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        return diff_versions(con, find_version(con, old), find_version(con, new))
 
 
 def diff_ids(settings: Settings, old: str | None, new: str) -> dict[str, Any]:
     """What changed between two whole ids; from nothing when ``old`` is None."""
-    return diff_versions(settings.graphs, old, new)
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        return diff_versions(con, find_version(con, old) if old else None, find_version(con, new))
+
+
+def why(settings: Settings, source: str, target: str, version: str) -> dict[str, Any]:
+    """The evidence for an edge of a version; ``graph why --json``."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        found = find_version(con, version)
+        return explain_edge(con, found, source, target, half_life_days=settings.half_life_days)
+
+
+def rollback(settings: Settings, version: str) -> dict[str, Any]:
+    """Make an earlier version the latest and hold it there; ``graph rollback --json``."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        before = find_version(con)
+        now = roll_back(con, version)
+    log.info("graph %s is the latest, before it was %s", now.version[:12], before.version[:12])
+    return {**now.to_json(), "from": before.version}
+
+
+def collect(settings: Settings, keep: int) -> dict[str, Any]:
+    """Remove old versions that no model and no report refers to; ``graph collect --json``."""
+    from tasks.registry import Registry
+
+    models = Registry(settings).graph_versions() if settings.has_models else set()
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        needed = models | reported_graphs(con)
+        gone = collect_versions(con, needed=needed, keep=keep)
+        left = list_versions(con)
+        exports = remove_exports(settings.graphs, {find_version(con).version} if left else set())
+    log.info("%d versions removed, %d builds left", len(gone), len(left))
+    return {
+        "removed": gone,
+        "left": len(left),
+        "referred_to": len(needed & {version.version for version in left}),
+        "exports_removed": exports,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +191,16 @@ def present(settings: Settings) -> Present:
 
 
 def load_graph(settings: Settings, version: str, now: Present | None = None) -> ToolGraph:
-    """The learning view of an exported version.
+    """The learning view of a version, read from its Parquet files.
 
     Args:
         settings: Where versions lie.
         version: Its id.
         now: For planning: tools under their present names, and without those withdrawn since.
     """
-    nodes, edges = read_version(settings.graphs, version)
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        export_version(con, settings.graphs, find_version(con, version))
+        nodes, edges = read_version(settings.graphs, version)
     edges = learning_edges(edges)
     if now is not None:
         nodes, edges = _as_now(nodes, edges, now)
@@ -226,12 +287,13 @@ class LearningData:
 
 
 def learning_data(settings: Settings, now: Present | None = None) -> LearningData:
-    """The latest graph version with the training rows that were exported beside it.
+    """The latest graph version with the training rows of the same state.
 
     With ``now``, tools have their present names, and rows with tools withdrawn since are left out.
     """
-    graph = find(settings)
-    rows = read_examples(read_examples_file(settings.examples, graph.examples_id))
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        graph = find_version(con)
+        rows = read_examples(training_rows(con, graph))
     if now is not None:
         rows = [
             replace(row, tools=tuple(now.renamed.get(key, key) for key in row.tools))

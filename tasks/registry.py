@@ -143,6 +143,10 @@ class Registry:
         found = [str(v.version) for v in self._versions() if v.run_id in runs]
         return max(found, key=int, default=None)
 
+    def graph_versions(self) -> set[str]:
+        """Ids of the graph versions that registered planners were trained on."""
+        return {v.tags["graph_version"] for v in self._versions() if "graph_version" in v.tags}
+
     def trained_graph(self, fingerprint: str) -> str | None:
         """A version whose graph readout came of the training with this fingerprint."""
         return self._tagged("graph_fingerprint", fingerprint)

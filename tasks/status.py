@@ -27,12 +27,9 @@ def status(settings: Settings) -> dict[str, Any]:
         tools = con.execute(
             "select count(*) from (select distinct namespace, name from tool_version)"
         ).fetchall()[0][0]
-    trained = (
-        settings.mlflow_uri is not None
-        or settings.tracking_uri != settings.store_uri
-        or (settings.home / "mlflow.db").exists()
-    )
-    aliases = Registry(settings).aliases() if trained else {"champion": None, "challenger": None}
+    aliases = {"champion": None, "challenger": None}
+    if settings.has_models:
+        aliases = Registry(settings).aliases()
     return {
         "home": str(settings.home),
         **counts,

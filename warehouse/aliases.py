@@ -179,11 +179,21 @@ def _key(tool: Key) -> str:
 
 
 def _is_offered(con: duckdb.DuckDBPyConnection, tool: Key) -> bool:
-    con.execute(query("node"))
+    list_nodes(con)
     found = con.execute(
         "select 1 from node where namespace = ? and name = ?", list(tool)
     ).fetchall()
     return bool(found)
+
+
+def list_nodes(con: duckdb.DuckDBPyConnection) -> None:
+    """Make the temporary tables ``called_tool`` and ``node`` of the present data."""
+    con.execute(
+        "create or replace temp table called_tool as select namespace, name, "
+        "count(*) filter (status in ('ok', 'unrecorded')) as num_succeeded, count(*) as num_calls "
+        "from resolved_call where links_kind <> 'predicted' group by namespace, name"
+    )
+    con.execute(query("node"))
 
 
 def _along(con: duckdb.DuckDBPyConnection, tool: Key) -> dict[str, int]:
@@ -241,7 +251,7 @@ def _present(con: duckdb.DuckDBPyConnection, tool: Key) -> Key:
 
 def status_of(con: duckdb.DuckDBPyConnection, tool: Key) -> str:
     """active, deprecated, removed or unlisted."""
-    con.execute(query("node"))
+    list_nodes(con)
     row = con.execute(
         "select status from node where namespace = ? and name = ?", list(tool)
     ).fetchall()

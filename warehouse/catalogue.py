@@ -8,7 +8,8 @@ from typing import Any
 
 import duckdb
 
-from warehouse.connection import query, transaction
+from warehouse.aliases import list_nodes
+from warehouse.connection import transaction
 from warehouse.contracts import (
     Contract,
     common_spellings,
@@ -394,14 +395,16 @@ def list_tools(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
     ``versions`` counts the contracts that a tool has had, under former names too.
     """
-    con.execute(query("node"))
+    list_nodes(con)
     rows = con.execute(
         "with version as ("
         "  select coalesce(r.target_namespace, v.namespace) as namespace, "
         "    coalesce(r.target_name, v.name) as name, count(distinct v.contract_hash) as versions "
         "  from tool_version v left join tool_rename r using (namespace, name) group by 1, 2"
-        ") select namespace, name, status, description, num_ok + num_unrecorded, num_failed, "
-        "coalesce(versions, 0) from node left join version using (namespace, name) order by key"
+        ") select namespace, name, status, description, "
+        "coalesce(num_succeeded, 0), coalesce(num_calls - num_succeeded, 0), coalesce(versions, 0) "
+        "from node left join version using (namespace, name) "
+        "left join called_tool using (namespace, name) order by key"
     ).fetchall()
     names = ("namespace", "name", "status", "description", "calls", "failed", "versions")
     listed = [dict(zip(names, row, strict=True)) for row in rows]

@@ -183,6 +183,14 @@ def _remove(
         "delete from suite_row where trajectory_id in (select trajectory_id from unwanted_id)",
         [],
     )
+    # Of their plans only the present ones are left, without the request, until the next build.
+    for statement in (
+        "delete from learning_interval where until is not null "
+        "and trajectory_id in (select trajectory_id from unwanted_id)",
+        "update learning_interval set request = '' "
+        "where trajectory_id in (select trajectory_id from unwanted_id)",
+    ):
+        con.execute(statement)
     con.unregister("unwanted_id")
     delete_trajectories(con, ids)
     return Forgotten(tuple(ids), calls, events, quarantined, suite_rows)

@@ -1,16 +1,17 @@
-"""Tool-graph versions: built from the warehouse, content-addressed, immutable, compared.
+"""Tool-graph versions: built from the warehouse, content-addressed, immutable, with an undo.
 
-A version is two Parquet files in a folder named by its id. The id is the hash of nodes, edges,
-counts and parameters; parent, time and code version lie outside it, so the same data gives the
-same id, byte for byte.
+A version's id is the hash of its nodes, edges, counts and parameters; parent, time and code version
+lie outside it, so the same data gives the same id whatever way it came. Its rows are in the
+warehouse as intervals; ``export_version`` writes them as Parquet, the same bytes every time.
 """
 
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +20,11 @@ import polars as pl
 
 from warehouse.connection import query, transaction, utc_now
 from warehouse.errors import NothingToBuild, UnknownVersion
+from warehouse.mining import GraphParameters, Mined, is_learning, mine
 
-_RULES = 1
-"""Grows when the same rows would give other nodes or edges; part of every id."""
-
-_NODE_ORDER = ["key"]
-_EDGE_ORDER = ["source", "target", "kind", "outcome", "on_day", "is_held_out"]
-_LEARNING_OUTCOMES = ["ok", "unrecorded"]
-
-
-@dataclass(frozen=True, slots=True)
-class GraphParameters:
-    """What decides which rows are held out.
-
-    ``test`` and ``validation`` are shares of the tool sequences, ``seed`` draws them.
-    """
-
-    seed: int = 0
-    test: float = 0.2
-    validation: float = 0.1
-
-    def to_json(self) -> dict[str, Any]:
-        """As hashed into the version's id."""
-        return {
-            "rules": _RULES,
-            "seed": self.seed,
-            "test": self.test,
-            "validation": self.validation,
-        }
+MIN_PREFIX = 4
+"""Characters of an id that name a version."""
+_MARK = "mark:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +41,17 @@ class GraphVersion:
     parameters: dict[str, Any]
     mark: dict[str, Any]
     examples_id: str
+    state: int
+    code_version: str
+    build: int
     new: bool = False
+    held: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of ``graph build`` and ``graph list``."""
+        """The entry of ``graph build`` and ``graph list``.
+
+        ``held``: a rollback keeps another version the latest.
+        """
         return {
             "version": self.version,
             "parent": self.parent,
@@ -75,181 +60,125 @@ class GraphVersion:
             "learning_edges": self.learning_edges,
             "built_at": self.built_at.isoformat(),
             "mark": self.mark,
+            "code_version": self.code_version,
             "new": self.new,
+            "held": self.held,
         }
 
 
-def prepare(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
-    """Make the temporary tables ``node`` and ``learning_row`` of the present state."""
-    con.execute(query("node"))
-    con.execute(
-        query("learning_row"),
-        {
-            "seed": parameters.seed,
-            "test": parameters.test,
-            "validation": parameters.validation,
-        },
-    )
-
-
 def build_graph(
-    con: duckdb.DuckDBPyConnection,
-    folder: Path,
-    parameters: GraphParameters,
-    *,
-    examples: Path,
-    code_version: str,
+    con: duckdb.DuckDBPyConnection, parameters: GraphParameters, *, code_version: str
 ) -> GraphVersion:
-    """The version of the present state of the data, exported and made the latest.
+    """The version of the present state of the data, made the latest unless a rollback holds.
 
-    The training rows of the same state are exported with it, so that a training uses both as they
-    were together, whatever is ingested meanwhile.
+    It costs what has changed since the last build. The training rows of the same state are kept
+    with it, so that a training uses both as they were together, whatever is ingested meanwhile.
 
     Args:
         con: A writing connection.
-        folder: Where versions lie, one subfolder each.
-        examples: Where training rows lie, one file each.
         parameters: What is held out.
         code_version: Recorded beside the version.
 
     Raises:
         NothingToBuild: The warehouse holds no tool that a planner could use.
     """
-    prepare(con, parameters)
-    con.execute(query("edge"))
-    nodes = con.sql("select * from node").pl().sort(_NODE_ORDER)
-    edges = con.sql("select * from edge").pl().sort(_EDGE_ORDER, nulls_last=False)
+    mined = mine(con, parameters)
+    settings = json.dumps(parameters.to_json(), sort_keys=True)
+    found = _identify(con, settings, mined)
+    with transaction(con):
+        known = con.execute(
+            "select build, version, parent, examples_id from graph_build "
+            "order by build desc limit 1"
+        ).fetchall()
+        build, before, parent, examples_id = known[0] if known else (-1, None, None, None)
+        is_new = before != found.version
+        if is_new or examples_id != found.examples_id:
+            con.execute(
+                "insert into graph_version select ?, ?, ?, ?, ?, ? "
+                "where not exists (select 1 from graph_version where version = ?)",
+                [
+                    found.version,
+                    found.learning_id,
+                    settings,
+                    found.num_nodes,
+                    found.num_edges,
+                    found.num_learning_edges,
+                    found.version,
+                ],
+            )
+            build += 1
+            con.execute(
+                "insert into graph_build values (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    build,
+                    found.version,
+                    before if is_new else parent,
+                    mined.state,
+                    found.examples_id,
+                    json.dumps(_mark(con)),
+                    code_version,
+                    utc_now(),
+                ],
+            )
+            # What changes from here on belongs to the next state.
+            con.execute("update mined_state set state = ?", [mined.state + 1])
+            if not _is_held(con):
+                _move_latest(con, build, "build")
+        is_held = _is_held(con)
+    return replace(_of_build(con, build), new=is_new, held=is_held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the present state is, by content."""
+
+    version: str
+    learning_id: str
+    examples_id: str
+    num_nodes: int
+    num_edges: int
+    num_learning_edges: int
+
+
+def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _Content:
+    nodes = con.execute(query("node_digest"), {"state": mined.state}).pl()
     if nodes.is_empty():
         raise NothingToBuild(
             "expected tools or trajectories in the warehouse, found none: ingest some first "
             "(toolatlas ingest PATH)."
         )
-    settings = json.dumps(parameters.to_json(), sort_keys=True)
-    version = _hash(settings, nodes, edges)
-    learning = learning_edges(edges)
-    learning_id = _hash(settings, nodes.select("key", "contract_hash", "status"), learning)
-    _export(folder, version, nodes, edges)
-    examples_id = export_examples(con, examples)
-    mark = _mark(con)
-    num_edges = edges.select("source", "target", "kind").n_unique() if len(edges) else 0
-    with transaction(con):
-        latest = _latest(con)
-        con.execute(
-            "insert into graph_version select ?, ?, ?, ?, ?, ?, ? "
-            "where not exists (select 1 from graph_version where version = ?)",
-            [
-                version,
-                learning_id,
-                settings,
-                json.dumps(mark),
-                len(nodes),
-                num_edges,
-                len(learning),
-                version,
-            ],
-        )
-        new = latest is None or latest[1] != version
-        if latest is None or latest[1:3] != (version, examples_id):
-            con.execute(
-                "insert into graph_build values (?, ?, ?, ?, ?, ?)",
-                [
-                    0 if latest is None else latest[0] + 1,
-                    version,
-                    None if latest is None else latest[1] if new else latest[3],
-                    examples_id,
-                    code_version,
-                    utc_now(),
-                ],
-            )
-    return replace(find_version(con, version), new=new)
+    days = con.execute(
+        "select coalesce(on_day::varchar, ''), content, learning from edge_day order by 1"
+    ).fetchall()
+    contracts = nodes.select("key", "contract_hash", "status")
+    num_edges, num_learning = con.execute(query("edge_number")).fetchall()[0]
+    return _Content(
+        version=_hash(settings, nodes, [(day, content) for day, content, _ in days]),
+        learning_id=_hash(settings, contracts, [(day, seen) for day, _, seen in days if seen]),
+        examples_id=_hash("examples", contracts.drop("contract_hash"), [(mined.rows, "")]),
+        num_nodes=len(nodes),
+        num_edges=num_edges,
+        num_learning_edges=num_learning,
+    )
+
+
+def _hash(settings: str, nodes: pl.DataFrame, parts: list[tuple[str, str]]) -> str:
+    digest = hashlib.sha256(settings.encode())
+    digest.update(b"\0")
+    digest.update(nodes.write_csv(quote_style="always").encode())
+    for name, content in parts:
+        digest.update(f"\0{name}\0{content}".encode())
+    return digest.hexdigest()
 
 
 def learning_edges(edges: pl.DataFrame) -> pl.DataFrame:
     """Counts per (source, target, kind) of what learning may see: not held out, not failed."""
     return (
-        edges.filter(~pl.col("is_held_out") & pl.col("outcome").is_in(_LEARNING_OUTCOMES))
+        edges.filter(is_learning())
         .group_by("source", "target", "kind")
         .agg(pl.col("num_seen").sum())
         .sort("source", "target", "kind")
     )
-
-
-def _hash(settings: str, *frames: pl.DataFrame) -> str:
-    digest = hashlib.sha256(settings.encode())
-    for frame in frames:
-        digest.update(b"\0")
-        digest.update(frame.write_csv(quote_style="always").encode())
-    return digest.hexdigest()
-
-
-def _export(folder: Path, version: str, nodes: pl.DataFrame, edges: pl.DataFrame) -> None:
-    """Both files under a temporary name first: a version is whole or absent."""
-    target = folder / version
-    if target.is_dir():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{version}.{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    nodes.write_parquet(temporary / "nodes.parquet")
-    edges.write_parquet(temporary / "edges.parquet")
-    try:
-        temporary.rename(target)
-    except OSError:  # another process was faster with the same content
-        shutil.rmtree(temporary)
-
-
-def export_examples(con: duckdb.DuckDBPyConnection, folder: Path) -> str:
-    """The rows that training may see, as an immutable Parquet file; its content id.
-
-    Needs ``prepare`` first.
-
-    A request that is held out is never trained on, not even with another plan: runs of one
-    request by several agents lie on both sides of a split by tool sequence.
-    Columns: id, source, request, tools, links, has_links, split (lists as JSON).
-    """
-    rows = con.execute(
-        "select trajectory_id, source, request, tools, links, has_links, split from learning_row r "
-        "where is_plannable and split <> 'test' and not exists (select 1 from learning_row h "
-        "where h.split = 'test' and h.source = r.source and h.request = r.request) "
-        "order by trajectory_id"
-    ).fetchall()
-    frame = pl.DataFrame(
-        [(*row[:3], json.dumps(row[3]), json.dumps(row[4]), *row[5:]) for row in rows],
-        schema={
-            "id": pl.String,
-            "source": pl.String,
-            "request": pl.String,
-            "tools": pl.String,
-            "links": pl.String,
-            "has_links": pl.Boolean,
-            "split": pl.String,
-        },
-        orient="row",
-    )
-    content_id = _hash("examples", frame)
-    path = folder / f"{content_id}.parquet"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{content_id}.{os.getpid()}"
-        frame.write_parquet(temporary)
-        temporary.rename(path)
-    return content_id
-
-
-def read_examples_file(folder: Path, examples_id: str) -> pl.DataFrame:
-    """Exported training rows.
-
-    Raises:
-        UnknownVersion: The file is gone.
-    """
-    path = folder / f"{examples_id}.parquet"
-    if not path.exists():
-        raise UnknownVersion(
-            f"the training rows {examples_id[:12]} are gone from {folder}: "
-            "run toolatlas graph build."
-        )
-    return pl.read_parquet(path)
 
 
 def _mark(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
@@ -270,33 +199,14 @@ def _mark(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 _SELECT = (
     "select v.version, b.parent, v.learning_id, v.num_nodes, v.num_edges, v.num_learning_edges, "
-    "b.built_at, v.parameters, v.mark, b.examples_id "
+    "b.built_at, v.parameters, b.mark, b.examples_id, b.state, b.code_version, b.build "
     "from graph_build b join graph_version v using (version) "
 )
 
 
-def _latest(con: duckdb.DuckDBPyConnection) -> tuple[int, str, str, str | None] | None:
-    """(build, version, examples id, parent) of the last build."""
-    rows = con.execute(
-        "select build, version, examples_id, parent from graph_build order by build desc limit 1"
-    ).fetchall()
-    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None
-
-
 def _version(row: tuple[Any, ...]) -> GraphVersion:
-    version, parent, learning_id, nodes, edges, learning, built_at, settings, mark, rows = row
-    return GraphVersion(
-        version,
-        parent,
-        learning_id,
-        nodes,
-        edges,
-        learning,
-        built_at,
-        json.loads(settings),
-        json.loads(mark),
-        rows,
-    )
+    head, settings, mark, rest = row[:7], row[7], row[8], row[9:]
+    return GraphVersion(*head, json.loads(settings), json.loads(mark), *rest)
 
 
 def list_versions(con: duckdb.DuckDBPyConnection) -> list[GraphVersion]:
@@ -304,10 +214,15 @@ def list_versions(con: duckdb.DuckDBPyConnection) -> list[GraphVersion]:
     return [_version(row) for row in con.execute(_SELECT + "order by b.build desc").fetchall()]
 
 
-def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphVersion:
-    """A version by ``latest``, id prefix (at least 4 characters) or UTC time.
+def _of_build(con: duckdb.DuckDBPyConnection, build: int) -> GraphVersion:
+    return _version(con.execute(_SELECT + "where b.build = ?", [build]).fetchall()[0])
 
-    A time means the version that was the latest at that moment.
+
+def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphVersion:
+    """A version by ``latest``, id prefix (at least 4 characters), UTC time, or mark of the data.
+
+    A time means the version that was the latest at that moment; ``mark:TIME`` the last one that
+    was built from data of up to that time (a date alone: up to its end).
 
     Raises:
         UnknownVersion: Nothing matches, or a prefix matches several.
@@ -319,8 +234,8 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
             "run toolatlas graph build."
         )
     if name == "latest":
-        return versions[0]
-    if len(name) >= 4:
+        return _latest_at(con, None, versions)[0]
+    if len(name) >= MIN_PREFIX:
         matching = {v.version for v in versions if v.version.startswith(name)}
         if len(matching) == 1:
             return next(v for v in versions if v.version in matching)
@@ -329,20 +244,201 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
                 f"expected one version, but {name!r} begins {len(matching)} of them: "
                 "give more characters."
             )
-    try:
-        moment = datetime.fromisoformat(name)
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except ValueError:
-        moment = None
-    if moment is not None:
-        for version in versions:
-            if version.built_at <= moment:
-                return version
+    found = []
+    moment = _moment(name.removeprefix(_MARK), until_end=name.startswith(_MARK))
+    if moment is not None and name.startswith(_MARK):
+        found = [
+            v
+            for v in versions
+            if v.mark["last"] and datetime.fromisoformat(v.mark["last"]) <= moment
+        ]
+    elif moment is not None:
+        found = _latest_at(con, moment, versions)
+    if found:
+        return found[0]
     raise UnknownVersion(
-        f"expected latest, the beginning of a version id or a UTC time, got {name!r}, which "
-        f"matches none of {len(versions)} versions: see toolatlas graph list."
+        f"expected latest, the beginning of a version id, a UTC time or {_MARK}TIME, got {name!r}, "
+        f"which matches none of {len(versions)} versions: see toolatlas graph list."
     )
+
+
+def _moment(text: str, *, until_end: bool) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    if until_end and len(text) <= len("2026-01-31"):
+        moment += timedelta(days=1, microseconds=-1)
+    return moment
+
+
+def _latest_at(
+    con: duckdb.DuckDBPyConnection, moment: datetime | None, versions: list[GraphVersion]
+) -> list[GraphVersion]:
+    """The version that was the latest at a moment, or is."""
+    rows = con.execute(
+        "select build from graph_latest where coalesce(moved_at <= ?, true) "
+        "order by number desc limit 1",
+        [moment],
+    ).fetchall()
+    return [version for version in versions if rows and version.build == rows[0][0]]
+
+
+# --- undo -----------------------------------------------------------------------------------------
+
+
+def roll_back(con: duckdb.DuckDBPyConnection, name: str) -> GraphVersion:
+    """Make an earlier version the latest, and hold it there until it is released.
+
+    Later builds are stored, and do not become the latest. The data stays as it is.
+    """
+    with transaction(con):
+        version = find_version(con, name)
+        _move_latest(con, version.build, "rollback")
+    return replace(version, held=True)
+
+
+def release(con: duckdb.DuckDBPyConnection) -> bool:
+    """Let the newest build be the latest again; whether a rollback was holding another."""
+    with transaction(con):
+        was_held = _is_held(con)
+        if was_held:
+            newest = con.execute("select max(build) from graph_build").fetchall()[0][0]
+            _move_latest(con, newest, "release")
+    return was_held
+
+
+def _is_held(con: duckdb.DuckDBPyConnection) -> bool:
+    rows = con.execute("select cause from graph_latest order by number desc limit 1").fetchall()
+    return rows == [("rollback",)]
+
+
+def held_since(con: duckdb.DuckDBPyConnection) -> datetime | None:
+    """When the latest version was rolled back to, or None where nothing is held."""
+    rows = con.execute(
+        "select moved_at, cause from graph_latest order by number desc limit 1"
+    ).fetchall()
+    return rows[0][0] if rows and rows[0][1] == "rollback" else None
+
+
+def _move_latest(con: duckdb.DuckDBPyConnection, build: int, cause: str) -> None:
+    con.execute(
+        "insert into graph_latest select coalesce(max(number), -1) + 1, ?, ?, ? from graph_latest",
+        [build, cause, utc_now()],
+    )
+
+
+# --- garbage --------------------------------------------------------------------------------------
+
+
+def collect_versions(
+    con: duckdb.DuckDBPyConnection, *, needed: Collection[str], keep: int
+) -> list[str]:
+    """Remove old versions and the rows that only they have.
+
+    Never removed are the latest version, the newest builds, and what somebody refers to.
+
+    Args:
+        con: A writing connection.
+        needed: Ids that models and reports refer to.
+        keep: How many of the newest builds stay in any case, at least 1.
+
+    Returns:
+        The ids that are gone.
+    """
+    versions = list_versions(con)
+    latest = find_version(con).build if versions else None
+    kept = [
+        version
+        for place, version in enumerate(versions)
+        if place < max(keep, 1) or version.build == latest or version.version in needed
+    ]
+    gone = {version.version for version in versions} - {version.version for version in kept}
+    if len(kept) == len(versions):
+        return []
+    with transaction(con):
+        (present,) = con.execute("select state from mined_state").fetchall()[0]
+        con.execute(
+            "create or replace temp table kept_state as select unnest(?::integer[]) as state",
+            [[*(version.state for version in kept), present]],
+        )
+        # The next state from each on that is kept: rows that end before it are in none.
+        con.execute(
+            "create or replace temp table next_kept as select r.state, min(k.state) as next "
+            "from range(?) r(state) join kept_state k on k.state >= r.state group by r.state",
+            [present + 1],
+        )
+        for statement in _COLLECT:
+            con.execute(statement)
+        con.execute(
+            "delete from graph_build where not list_contains(?::integer[], build)",
+            [[version.build for version in kept]],
+        )
+        con.execute(
+            "delete from graph_version where version not in (select version from graph_build)"
+        )
+    return sorted(gone)
+
+
+_COLLECT = (
+    "delete from edge_interval e where exists (select 1 from next_kept n "
+    "where n.state = e.since and n.next >= e.until)",
+    "delete from node_interval e where exists (select 1 from next_kept n "
+    "where n.state = e.since and n.next >= e.until)",
+    "delete from node_count_interval e where exists (select 1 from next_kept n "
+    "where n.state = e.since and n.next >= e.until)",
+    "delete from learning_interval e where exists (select 1 from next_kept n "
+    "where n.state = e.since and n.next >= e.until)",
+    "delete from contract where contract_hash not in (select contract_hash from node_interval)",
+)
+
+
+def remove_exports(folder: Path, keep: Collection[str]) -> int:
+    """Remove the exported files of all versions but some; they can be exported again."""
+    removed = 0
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and path.name not in keep:
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+# --- the rows of a version ------------------------------------------------------------------------
+
+
+def version_nodes(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> pl.DataFrame:
+    """Tools with contract, status and calls, by key."""
+    nodes: pl.DataFrame = con.execute(query("version_node"), {"state": version.state}).pl()
+    return nodes
+
+
+def version_edges(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> pl.DataFrame:
+    """source, target, kind, outcome, on_day, is_held_out, num_seen, sorted by them."""
+    edges: pl.DataFrame = con.execute(query("version_edge"), {"state": version.state}).pl()
+    return edges
+
+
+def export_version(con: duckdb.DuckDBPyConnection, folder: Path, version: GraphVersion) -> Path:
+    """The folder with ``nodes.parquet`` and ``edges.parquet`` of a version, made where missing.
+
+    Both files are written under a temporary name first: a version is whole or absent.
+    """
+    target = folder / version.version
+    if target.is_dir():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{version.version}.{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    version_nodes(con, version).write_parquet(temporary / "nodes.parquet")
+    version_edges(con, version).write_parquet(temporary / "edges.parquet")
+    try:
+        temporary.rename(target)
+    except OSError:  # another process was faster with the same content
+        shutil.rmtree(temporary)
+    return target
 
 
 def read_version(folder: Path, version: str) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -353,48 +449,16 @@ def read_version(folder: Path, version: str) -> tuple[pl.DataFrame, pl.DataFrame
     return pl.read_parquet(target / "nodes.parquet"), pl.read_parquet(target / "edges.parquet")
 
 
-# --- what changed ---------------------------------------------------------------------------------
+def training_rows(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> pl.DataFrame:
+    """The rows of a version's state that training may see, by id.
 
-
-def diff_versions(folder: Path, old: str | None, new: str) -> dict[str, Any]:
-    """Tools and edges that came, went or changed between two versions.
-
-    Edges are (source, target, kind); strengthened and weakened compare how often they were seen,
-    held-out rows included.
+    A request that is held out is never trained on, not even with another plan: runs of one
+    request by several agents lie on both sides of a split by tool sequence.
+    Columns: id, source, request, tools, links, has_links, split (lists as JSON).
     """
-    nodes, edges = read_version(folder, new)
-    if old is None:
-        old_nodes, old_edges = nodes.clear(), edges.clear()
-    else:
-        old_nodes, old_edges = read_version(folder, old)
-    contracts = dict(nodes.select("key", "contract_hash").iter_rows())
-    old_contracts = dict(old_nodes.select("key", "contract_hash").iter_rows())
-    seen, old_seen = _seen(edges), _seen(old_edges)
-    both = sorted(seen.keys() & old_seen.keys())
-    return {
-        "from": old,
-        "to": new,
-        "tools": {
-            "added": sorted(contracts.keys() - old_contracts.keys()),
-            "removed": sorted(old_contracts.keys() - contracts.keys()),
-            "changed": sorted(
-                key
-                for key in contracts.keys() & old_contracts.keys()
-                if contracts[key] != old_contracts[key]
-            ),
-        },
-        "edges": {
-            "added": [list(e) for e in sorted(seen.keys() - old_seen.keys())],
-            "removed": [list(e) for e in sorted(old_seen.keys() - seen.keys())],
-            "strengthened": [[*e, old_seen[e], seen[e]] for e in both if seen[e] > old_seen[e]],
-            "weakened": [[*e, old_seen[e], seen[e]] for e in both if seen[e] < old_seen[e]],
-        },
-    }
-
-
-def _seen(edges: pl.DataFrame) -> dict[tuple[str, str, str], int]:
-    counts = edges.group_by("source", "target", "kind").agg(pl.col("num_seen").sum())
-    return {(source, target, kind): seen for source, target, kind, seen in counts.iter_rows()}
+    con.execute(query("learning_row"), {"state": version.state})
+    rows: pl.DataFrame = con.execute(query("training_row")).pl()
+    return rows
 
 
 def unlisted_tools(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

@@ -60,6 +60,12 @@ def alias_history(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     return [dict(zip(names, (row[0].isoformat(), *row[1:]), strict=True)) for row in rows]
 
 
+def reported_graphs(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Ids of the graph versions that reports were made on."""
+    rows = con.execute("select distinct body::json ->> 'graph_version' from report").fetchall()
+    return {row[0] for row in rows if row[0]}
+
+
 def count_rows(con: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Trajectories, calls and quarantined records."""
     row = con.execute(

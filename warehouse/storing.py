@@ -93,8 +93,8 @@ _QUARANTINE: _Schema = {
 
 _INSERT_CALLS = (
     "insert into call by name select * exclude (started_at, ended_at), "
-    "make_timestamp_ns(started_at) as started_at, make_timestamp_ns(ended_at) as ended_at "
-    "from staged"
+    "make_timestamp_ns(started_at) as started_at, make_timestamp_ns(ended_at) as ended_at, "
+    "? as batch from staged"
 )
 
 
@@ -214,6 +214,11 @@ def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence
         return
     con.register("unwanted", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
     for statement in (
+        "insert into disturbed select trajectory_id from unwanted",
+        # Executions that others tell of too now count there.
+        "insert into disturbed select distinct trajectory_id from call where (namespace, uid) in "
+        "(select (namespace, uid) from call where uid is not null "
+        "and trajectory_id in (select trajectory_id from unwanted))",
         "delete from link where trajectory_id in (select trajectory_id from unwanted)",
         "delete from call where trajectory_id in (select trajectory_id from unwanted)",
         "delete from trajectory where trajectory_id in (select trajectory_id from unwanted)",
@@ -249,7 +254,14 @@ def append_trajectories(
         )
         for row in staged
     ]
-    _insert(con, "insert into trajectory by name select * from staged", trajectories, _TRAJECTORY)
+    (batch,) = con.execute("select nextval('batch_number')").fetchall()[0]
+    _insert(
+        con,
+        "insert into trajectory by name select *, ? as batch from staged",
+        trajectories,
+        _TRAJECTORY,
+        batch,
+    )
     calls = [call for row in staged for call in row.calls]
     if calls:
         ids = [row.trajectory_id for row in staged for _ in row.calls]
@@ -257,18 +269,26 @@ def append_trajectories(
             pl.Series("trajectory_id", ids, dtype=pl.String), pl.lit(source).alias("namespace")
         )
         con.register("staged", frame)
-        con.execute(_INSERT_CALLS)
+        con.execute(_INSERT_CALLS, [batch])
+        con.execute(
+            "insert into called_name (select distinct namespace, name from staged) except "
+            "select namespace, name from called_name"
+        )
         con.unregister("staged")
     links = [(row.trajectory_id, *link) for row in staged for link in row.links]
-    _insert(con, "insert into link by name select * from staged", links, _LINK)
+    _insert(con, "insert into link by name select *, ? as batch from staged", links, _LINK, batch)
 
 
 def _insert(
-    con: duckdb.DuckDBPyConnection, statement: str, rows: Sequence[Sequence[Any]], schema: _Schema
+    con: duckdb.DuckDBPyConnection,
+    statement: str,
+    rows: Sequence[Sequence[Any]],
+    schema: _Schema,
+    *values: Any,
 ) -> None:
     if rows:
         con.register("staged", _frame(rows, schema))
-        con.execute(statement)
+        con.execute(statement, list(values))
         con.unregister("staged")
 
 

@@ -14,8 +14,8 @@ import polars as pl
 from warehouse.aliases import renames
 from warehouse.connection import transaction, utc_now
 from warehouse.errors import UnknownSuite
-from warehouse.graph import GraphParameters, prepare
 from warehouse.identity import digest
+from warehouse.mining import GraphParameters, list_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def freeze_suites(
     Returns:
         The newest version of each suite that was made now.
     """
-    prepare(con, parameters)
+    list_plans(con, parameters)
     have = {suite.name: suite for suite in list_suites(con)}
     made = []
     for name, source, rows in _candidates(con):
@@ -129,7 +129,7 @@ def list_suites(con: duckdb.DuckDBPyConnection) -> list[Suite]:
 
 def count_waiting(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> dict[str, int]:
     """Held-out rows by suite that its newest version lacks."""
-    prepare(con, parameters)
+    list_plans(con, parameters)
     candidates = {name: rows for name, _, rows in _candidates(con)}
     waiting = {}
     for suite in list_suites(con):

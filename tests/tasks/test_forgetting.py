@@ -1,4 +1,4 @@
-"""Forgetting reaches the exported training rows too, and is one command."""
+"""Forgetting reaches the training rows of past versions too, and is one command."""
 
 import pytest
 
@@ -8,25 +8,34 @@ from tasks.graphs import build
 from tasks.ingesting import ingest
 from tasks.settings import Settings
 from tests.factories import trajectory, write_lines
+from warehouse.connection import open_warehouse
+from warehouse.graph import list_versions, training_rows
 
 
-def test_exported_rows_of_a_forgotten_trajectory_are_gone_and_come_back_without_it(tmp_path):
+def requests(settings):
+    """Of the training rows of all versions."""
+    with open_warehouse(settings.warehouse) as con:
+        versions = list_versions(con)
+        kept = con.sql("select distinct request from learning_interval").fetchall()
+        told = {r for v in versions for r in training_rows(con, v)["request"]}
+    return told, {request for (request,) in kept}
+
+
+def test_training_rows_of_a_forgotten_trajectory_are_gone_from_every_version(tmp_path):
     settings = Settings(home=tmp_path / "home", mlflow_uri=None)
     lines = [trajectory(str(i), "a", f"tool_{i}", request=f"request {i}") for i in range(12)]
     path = write_lines(tmp_path / "shop.jsonl", lines)
     ingest(settings, [str(path)])
     before = build(settings)
-    exported = {p.name: p.read_bytes() for p in settings.examples.glob("*.parquet")}
-    assert exported
+    assert requests(settings)[0]
     told = [forget(settings, str(i), "shop") for i in range(12)]
     assert sum(one["trajectories"] for one in told) == 12
-    assert sum(one["exports"] for one in told) == len(exported)
-    assert not list(settings.examples.glob("*.parquet"))
+    assert requests(settings) == (set(), {""})
     ingest(settings, [str(path)])
     ingest(settings, [str(write_lines(tmp_path / "shop.jsonl", [*lines, trajectory("new", "a")]))])
     after = build(settings)
     assert before["version"] != after["version"]
-    assert b"request 3" not in b"".join(p.read_bytes() for p in settings.examples.iterdir())
+    assert requests(settings) == (set(), {"please do new"})
 
 
 def test_something_must_be_named(tmp_path):

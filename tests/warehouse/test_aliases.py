@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.factories import tool, trajectory, write_lines
-from warehouse.aliases import deprecate, find_tool, rename, renames, withdrawn
+from warehouse.aliases import deprecate, find_tool, list_nodes, rename, renames, withdrawn
 from warehouse.catalogue import list_names, list_tools, sync_catalogue
-from warehouse.connection import query
 from warehouse.errors import UnknownTool, WrongRename
-from warehouse.graph import GraphParameters, build_graph, prepare
+from warehouse.graph import build_graph
 from warehouse.ingest import ingest_file
+from warehouse.mining import GraphParameters, list_plans
 from warehouse.suites import find_suite, freeze_suites, read_suite
 
 
@@ -38,7 +38,7 @@ def calls(con):
 
 
 def nodes(con):
-    con.execute(query("node"))
+    list_nodes(con)
     return dict(con.execute("select key, status from node order by key").fetchall())
 
 
@@ -188,7 +188,7 @@ def test_a_new_name_that_the_source_does_not_use_yet_takes_the_contract(con, tmp
     again = sync(con, tmp_path, "s", tool("find", "finds"), tool("read"))
     assert not again["added"]
     assert not again["removed"]
-    con.execute(query("node"))
+    list_nodes(con)
     assert con.execute("select description from node where name = 'search'").fetchall() == [
         ("finds",)
     ]
@@ -247,7 +247,7 @@ def test_a_deprecated_tool_keeps_its_history_and_is_out_of_every_plan(con, tmp_p
     assert nodes(con) == {"s/a": "deprecated", "s/b": "active"}
     assert withdrawn(con) == {"s/a"}
     assert calls(con) == {"s/a": 1, "s/b": 2}
-    prepare(con, GraphParameters())
+    list_plans(con, GraphParameters())
     plannable = con.execute("select tools, is_plannable from learning_row").fetchall()
     assert sorted(plannable) == [(["s/a", "s/b"], False), (["s/b"], True)]
     sync(con, tmp_path, "s", tool("a", "another contract"), tool("b"))
@@ -303,7 +303,7 @@ def test_retired_functions_of_bfcl_are_unlisted_with_their_nearest_names(con, da
     assert all(set(t["nearest"]) <= listed and t["nearest"] for t in unlisted)
     nearest = {t["name"]: t["nearest"] for t in unlisted}
     assert nearest["view_messages_received"][0] == "MessageAPI.view_messages_sent"
-    con.execute(query("node"))
+    list_nodes(con)
     assert not con.execute(
         "select count(*) from node where list_contains(?, name)", [[t["name"] for t in unlisted]]
     ).fetchall()[0][0]
@@ -321,6 +321,7 @@ def test_resolving_names_stays_linear_in_calls(con, tmp_path):
         " select 't' || i, j, j, 'agent', 'mcp__hub__tool' || (j * 4), 'empty', 'ok' "
         "from range(4000) r(i), range(50) s(j)"
     )
+    con.execute("insert into called_name select distinct namespace, name from call")
     assert sum(calls(con).values()) == 200_000
     assert all(key.startswith("hub/") for key in calls(con))
 
@@ -329,8 +330,6 @@ def test_a_graph_is_built_of_renamed_tools(con, tmp_path):
     sync(con, tmp_path, "s", tool("find"), tool("read"))
     deliver(con, tmp_path, "s", *(run(str(i), "find", "read") for i in range(5)))
     rename(con, "find", "search")
-    version = build_graph(
-        con, tmp_path / "g", GraphParameters(), examples=tmp_path / "e", code_version="x"
-    )
+    version = build_graph(con, GraphParameters(), code_version="x")
     assert version.nodes == 2
     assert version.edges == 1

@@ -4,18 +4,21 @@ import polars as pl
 import pytest
 
 from tests.factories import tool, trajectory, write_lines
+from warehouse.changes import diff_versions
 from warehouse.errors import NothingToBuild, UnknownVersion
 from warehouse.graph import (
-    GraphParameters,
     build_graph,
-    diff_versions,
+    export_version,
     find_version,
     learning_edges,
     list_versions,
     read_version,
     unlisted_tools,
+    version_edges,
+    version_nodes,
 )
 from warehouse.ingest import ingest_file
+from warehouse.mining import GraphParameters
 from warehouse.storing import delete_trajectories
 
 NONE_HELD = GraphParameters(test=1e-9, validation=1e-9)
@@ -26,15 +29,17 @@ def deliver(con, tmp_path, *lines, source="s"):
     return ingest_file(con, path, source=source, delivery=len(list(tmp_path.iterdir())))
 
 
-def build(con, tmp_path, parameters=NONE_HELD):
-    return build_graph(
-        con, tmp_path / "graphs", parameters, examples=tmp_path / "rows", code_version="t"
-    )
+def build(con, parameters=NONE_HELD):
+    return build_graph(con, parameters, code_version="t")
 
 
-def seen(con, tmp_path, **wanted):
+def edges_of(con):
+    return version_edges(con, build(con))
+
+
+def seen(con, **wanted):
     """{(source, target): times} of one kind of evidence."""
-    edges = read_version(tmp_path / "graphs", build(con, tmp_path).version)[1]
+    edges = edges_of(con)
     for column, value in {"kind": "adjacent", **wanted}.items():
         edges = edges.filter(pl.col(column) == value)
     counts = Counter()
@@ -45,7 +50,7 @@ def seen(con, tmp_path, **wanted):
 
 def test_adjacent_calls_make_edges_and_repeats_do_not(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a", "a", "b", "a"), trajectory("2", "a", "b"))
-    assert seen(con, tmp_path) == {("a", "b"): 2, ("b", "a"): 1}
+    assert seen(con) == {("a", "b"): 2, ("b", "a"): 1}
 
 
 def test_calls_of_one_message_have_no_edge_among_them(con, tmp_path):
@@ -64,7 +69,7 @@ def test_calls_of_one_message_have_no_edge_among_them(con, tmp_path):
         ]
     }
     deliver(con, tmp_path, chat)
-    assert seen(con, tmp_path) == {("a", "c"): 1, ("b", "c"): 1}
+    assert seen(con) == {("a", "c"): 1, ("b", "c"): 1}
 
 
 def test_a_failed_or_unanswered_call_is_never_success_evidence(con, tmp_path):
@@ -75,15 +80,15 @@ def test_a_failed_or_unanswered_call_is_never_success_evidence(con, tmp_path):
         trajectory("2", ("a", "ok"), "b"),
         trajectory("3", ("b", "ok")),
     )
-    assert seen(con, tmp_path, outcome="failed") == {("a", "b"): 2}
-    assert seen(con, tmp_path, outcome="ok") == {}
-    edges = read_version(tmp_path / "graphs", build(con, tmp_path).version)[1]
+    assert seen(con, outcome="failed") == {("a", "b"): 2}
+    assert seen(con, outcome="ok") == {}
+    edges = edges_of(con)
     assert learning_edges(edges).is_empty()
 
 
 def test_a_source_without_results_has_unrecorded_calls_that_count(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a", "b"))
-    assert seen(con, tmp_path, outcome="unrecorded") == {("a", "b"): 1}
+    assert seen(con, outcome="unrecorded") == {("a", "b"): 1}
 
 
 def test_dataflow_is_found_by_reference_and_by_value(con, tmp_path):
@@ -100,7 +105,7 @@ def test_dataflow_is_found_by_reference_and_by_value(con, tmp_path):
     by_value["steps"][2]["arguments"] = {"hotel": {"id": "H-4711"}}
     deliver(con, tmp_path, by_reference, source="x")
     deliver(con, tmp_path, by_value, source="y")
-    assert seen(con, tmp_path, kind="dataflow") == {("a", "c"): 2}
+    assert seen(con, kind="dataflow") == {("a", "c"): 2}
 
 
 def test_values_are_not_looked_up_where_the_source_states_its_dataflow(con, tmp_path):
@@ -109,7 +114,7 @@ def test_values_are_not_looked_up_where_the_source_states_its_dataflow(con, tmp_
     line["links"] = [{"source": 1, "target": 2}]
     line["meta"]["links"] = "dataflow"
     deliver(con, tmp_path, line)
-    assert seen(con, tmp_path, kind="dataflow") == {("b", "c"): 1}
+    assert seen(con, kind="dataflow") == {("b", "c"): 1}
 
 
 def test_test_rows_are_flagged_and_kept_from_learning(con, tmp_path):
@@ -119,14 +124,14 @@ def test_test_rows_are_flagged_and_kept_from_learning(con, tmp_path):
         trajectory("1", "a", "b", split="train"),
         trajectory("2", "b", "c", split="test"),
     )
-    assert seen(con, tmp_path, is_held_out=True) == {("b", "c"): 1}
-    edges = read_version(tmp_path / "graphs", build(con, tmp_path).version)[1]
+    assert seen(con, is_held_out=True) == {("b", "c"): 1}
+    edges = edges_of(con)
     assert learning_edges(edges).select("source", "target").rows() == [("s/a", "s/b")]
 
 
 def test_predicted_trajectories_are_no_evidence(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a", "b", links="predicted"), tool("a"), tool("b"))
-    assert seen(con, tmp_path) == {}
+    assert seen(con) == {}
 
 
 def test_counts_are_by_day_of_the_source_clock(con, tmp_path):
@@ -140,7 +145,7 @@ def test_counts_are_by_day_of_the_source_clock(con, tmp_path):
             )
         ],
     )
-    edges = read_version(tmp_path / "graphs", build(con, tmp_path).version)[1]
+    edges = edges_of(con)
     assert [(str(d), n) for d, n in edges.select("on_day", "num_seen").iter_rows()] == [
         ("2024-03-02", 2),
         ("2024-03-03", 1),
@@ -153,7 +158,7 @@ def test_an_invented_tool_is_no_node_however_often_it_is_called_1292(con, tmp_pa
         for i in range(61)
     ]
     deliver(con, tmp_path, tool("send_mail"), tool("list_mail"), *lines)
-    nodes = read_version(tmp_path / "graphs", build(con, tmp_path).version)[0]
+    nodes = version_nodes(con, build(con))
     assert nodes["name"].to_list() == ["list_mail", "send_mail"]
     (unlisted,) = unlisted_tools(con)
     assert (unlisted["name"], unlisted["calls"], unlisted["failed"]) == ("add", 61, 61)
@@ -162,9 +167,7 @@ def test_an_invented_tool_is_no_node_however_often_it_is_called_1292(con, tmp_pa
 
 def test_without_a_catalogue_a_tool_enters_with_its_first_success(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", ("a", "ok"), ("b", "no", "no")))
-    assert read_version(tmp_path / "graphs", build(con, tmp_path).version)[0]["name"].to_list() == [
-        "a"
-    ]
+    assert version_nodes(con, build(con))["name"].to_list() == ["a"]
 
 
 def test_a_client_prefix_means_the_tool_and_a_namespace_keeps_names_apart(con, tmp_path):
@@ -176,36 +179,36 @@ def test_a_client_prefix_means_the_tool_and_a_namespace_keeps_names_apart(con, t
         trajectory("1", ("mcp__web__search", "x"), ("files__search", "y")),
         source="chat",
     )
-    edges = read_version(tmp_path / "graphs", build(con, tmp_path).version)[1]
+    edges = edges_of(con)
     assert edges.select("source", "target").rows() == [("web/search", "files/search")]
 
 
 def test_the_same_data_gives_the_same_id_and_other_data_another(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a", "b"))
-    first = build(con, tmp_path)
+    first = build(con)
     assert first.new
-    again = build(con, tmp_path)
+    again = build(con)
     assert (again.version, again.new, again.parent) == (first.version, False, None)
     deliver(con, tmp_path, trajectory("2", "b", "c"))
-    second = build(con, tmp_path)
+    second = build(con)
     assert second.version != first.version
     assert second.parent == first.version
     assert [v.version for v in list_versions(con)] == [second.version, first.version]
     found = con.sql("select trajectory_id from trajectory where native_id = '2'").fetchall()
     delete_trajectories(con, [found[0][0]])
-    assert build(con, tmp_path).version == first.version
+    assert build(con).version == first.version
 
 
 def test_other_parameters_give_another_version(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a", "b"))
-    assert build(con, tmp_path).version != build(con, tmp_path, GraphParameters(seed=1)).version
+    assert build(con).version != build(con, GraphParameters(seed=1)).version
 
 
 def test_versions_are_found_by_latest_prefix_and_time(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a", "b"))
     with pytest.raises(UnknownVersion, match="none was built yet"):
         find_version(con)
-    version = build(con, tmp_path)
+    version = build(con)
     assert find_version(con, "latest").version == version.version
     assert find_version(con, version.version[:8]).version == version.version
     assert find_version(con, "2999-01-01").version == version.version
@@ -216,7 +219,7 @@ def test_versions_are_found_by_latest_prefix_and_time(con, tmp_path):
 
 def test_a_diff_names_what_came_went_and_changed(con, tmp_path):
     deliver(con, tmp_path, tool("a"), tool("b"), trajectory("1", "a", "b"))
-    old = build(con, tmp_path)
+    old = build(con)
     deliver(
         con,
         tmp_path,
@@ -225,21 +228,22 @@ def test_a_diff_names_what_came_went_and_changed(con, tmp_path):
         trajectory("2", "a", "b"),
         trajectory("3", "b", "c"),
     )
-    diff = diff_versions(tmp_path / "graphs", old.version, build(con, tmp_path).version)
-    assert diff["tools"] == {"added": ["s/c"], "removed": [], "changed": ["s/b"]}
+    new = build(con)
+    diff = diff_versions(con, old, new)
+    assert diff["tools"] == {"added": ["s/c"], "removed": [], "changed": ["s/b"], "renamed": []}
     assert diff["edges"]["added"] == [["s/b", "s/c", "adjacent"]]
     assert diff["edges"]["strengthened"] == [["s/a", "s/b", "adjacent", 1, 2]]
-    back = diff_versions(tmp_path / "graphs", diff["to"], diff["from"])
+    back = diff_versions(con, new, old)
     assert back["tools"]["removed"] == ["s/c"]
     assert back["edges"]["weakened"] == [["s/a", "s/b", "adjacent", 2, 1]]
 
 
 def test_nothing_to_build_from_says_what_to_do(con, tmp_path):
     with pytest.raises(NothingToBuild, match="toolatlas ingest"):
-        build(con, tmp_path)
+        build(con)
 
 
-def test_declared_edges_are_stored_and_stay_out_of_the_graph(con, tmp_path):
+def test_declared_edges_are_told_apart_and_never_learnt_from(con, tmp_path):
     deliver(
         con,
         tmp_path,
@@ -249,15 +253,20 @@ def test_declared_edges_are_stored_and_stay_out_of_the_graph(con, tmp_path):
         tool("b"),
     )
     assert con.sql("select count(*) from declared_edge").fetchall() == [(1,)]
-    assert build(con, tmp_path).edges == 0
+    edges = edges_of(con)
+    assert edges.select("source", "target", "kind", "outcome", "num_seen").rows() == [
+        ("s/a", "s/b", "declared", "stated", 1)
+    ]
+    assert learning_edges(edges).is_empty()
+    assert build(con).learning_edges == 0
 
 
 def test_ultratool_mined_from_train_alone_covers_191_of_218_test_links(con, data, tmp_path):
     for name in ("tools.jsonl", "trajectories.jsonl.gz", "graph.jsonl"):
         ingest_file(con, data / "ultratool" / name, source="ultratool", delivery=1)
-    nodes, edges = read_version(
-        tmp_path / "graphs", build(con, tmp_path, GraphParameters()).version
-    )
+    version = build(con, GraphParameters())
+    export_version(con, tmp_path / "graphs", version)
+    nodes, edges = read_version(tmp_path / "graphs", version.version)
     assert len(nodes) == 260
     learning = set(learning_edges(edges).select("source", "target").rows())
     gold = con.sql(
@@ -277,7 +286,7 @@ def test_a_prefix_that_fits_two_tools_is_not_guessed(con, tmp_path):
     deliver(con, tmp_path, tool("b__c"), source="a")
     deliver(con, tmp_path, tool("c"), source="a__b")
     deliver(con, tmp_path, trajectory("1", ("a__b__c", "x"), ("d", "y")), source="chat")
-    assert seen(con, tmp_path) == {("a__b__c", "d"): 1}
+    assert seen(con) == {("a__b__c", "d"): 1}
 
 
 def test_dataflow_never_runs_within_a_turn(con, tmp_path):
@@ -296,4 +305,4 @@ def test_dataflow_never_runs_within_a_turn(con, tmp_path):
         ]
     }
     deliver(con, tmp_path, chat)
-    assert seen(con, tmp_path, kind="dataflow") == {}
+    assert seen(con, kind="dataflow") == {}

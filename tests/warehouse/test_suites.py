@@ -2,8 +2,9 @@ import pytest
 
 from tests.factories import tool, trajectory, write_lines
 from warehouse.errors import UnknownSuite
-from warehouse.graph import GraphParameters, export_examples, prepare, read_examples_file
+from warehouse.graph import build_graph, training_rows
 from warehouse.ingest import ingest_file
+from warehouse.mining import GraphParameters, list_plans
 from warehouse.suites import (
     count_waiting,
     find_suite,
@@ -27,8 +28,17 @@ def many(n, start=0):
     ]
 
 
+def build(con, parameters=PARAMETERS):
+    return build_graph(con, parameters, code_version="t")
+
+
+def rows_of(con, parameters=PARAMETERS):
+    """What training may see of the present data."""
+    return training_rows(con, build(con, parameters))
+
+
 def splits(con):
-    prepare(con, PARAMETERS)
+    list_plans(con, PARAMETERS)
     return dict(con.sql("select trajectory_id, split from learning_row").fetchall())
 
 
@@ -85,14 +95,16 @@ def test_too_few_held_out_rows_make_no_suite(con, tmp_path):
 def test_training_rows_hold_no_test_row_and_are_named_by_content(con, tmp_path):
     deliver(con, tmp_path, *many(100))
     held = {i for i, split in splits(con).items() if split == "test"}
-    content_id = export_examples(con, tmp_path / "examples")
-    frame = read_examples_file(tmp_path / "examples", content_id)
+    first = build(con)
+    rows = training_rows(con, first)
     assert held
-    assert held.isdisjoint(frame["id"])
-    assert export_examples(con, tmp_path / "examples") == content_id
+    assert held.isdisjoint(rows["id"])
+    assert build(con).examples_id == first.examples_id
     deliver(con, tmp_path, *many(10, start=100))
-    prepare(con, PARAMETERS)
-    assert export_examples(con, tmp_path / "examples") != content_id
+    second = build(con)
+    assert second.examples_id != first.examples_id
+    assert len(training_rows(con, second)) > len(rows)
+    assert training_rows(con, first).equals(rows)
 
 
 def test_what_a_suite_has_frozen_is_never_trained_on_whatever_changes(con, tmp_path):
@@ -109,8 +121,7 @@ def test_what_a_suite_has_frozen_is_never_trained_on_whatever_changes(con, tmp_p
     ):
         if lines:
             deliver(con, tmp_path, *lines)
-        prepare(con, parameters)
-        rows = read_examples_file(tmp_path / "e", export_examples(con, tmp_path / "e"))
+        rows = rows_of(con, parameters)
         assert len(rows) > 50
         assert requests.isdisjoint(rows["request"])
 
@@ -118,11 +129,11 @@ def test_what_a_suite_has_frozen_is_never_trained_on_whatever_changes(con, tmp_p
 def test_a_request_that_is_held_out_is_not_trained_on_with_another_plan(con, tmp_path):
     runs = [{**line, "request": f"r{i % 40}"} for i, line in enumerate(many(200))]
     deliver(con, tmp_path, *runs)
-    prepare(con, PARAMETERS)
+    list_plans(con, PARAMETERS)
     held = {
         r for (r,) in con.sql("select request from learning_row where split = 'test'").fetchall()
     }
-    rows = read_examples_file(tmp_path / "e", export_examples(con, tmp_path / "e"))
+    rows = rows_of(con)
     assert held
     assert held.isdisjoint(rows["request"])
 
@@ -147,7 +158,7 @@ def test_plans_keep_successes_collapse_equal_calls_and_carry_links(con, tmp_path
     for step in repeated["steps"]:
         step["arguments"] = {"same": 1}
     deliver(con, tmp_path, line, repeated, tool("a"), tool("b"))
-    prepare(con, PARAMETERS)
+    list_plans(con, PARAMETERS)
     rows = con.sql(
         "select tools, links, has_links from learning_row order by len(tools)"
     ).fetchall()
@@ -159,5 +170,4 @@ def test_rows_that_no_planner_could_offer_are_left_out(con, tmp_path):
         con, tmp_path, *[trajectory(str(i), "a", f"invented{i}") for i in range(200)], tool("a")
     )
     assert freeze_suites(con, PARAMETERS, min_rows=1) == []
-    prepare(con, PARAMETERS)
-    assert read_examples_file(tmp_path / "e", export_examples(con, tmp_path / "e")).is_empty()
+    assert rows_of(con).is_empty()

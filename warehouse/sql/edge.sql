@@ -1,59 +1,79 @@
--- One row per tool pair, kind, outcome, day and side: the edges of a graph version with their counts.
+-- One row per tool pair, kind, outcome, day and side that the calls in question show, with counts.
 -- grain: (source, target, kind, outcome, on_day, is_held_out).
+-- parameters: $sign (1: counted, -1: taken off).
+-- needs: the views call_of (t, position, turn, parent, tool, outcome), link_of (t, source_position,
+--   target_position) and trajectory_of (t, on_day, is_held_out).
 -- kind: adjacent (each call of a turn to each call of the next turn that has calls), dataflow (the
---   target's arguments use the source's result). A tool called again at once is no edge.
--- outcome: ok when both calls are, unrecorded when neither failed but a result was not recorded,
---   else failed. on_day: UTC, null where the source has no clock.
+--   target's arguments use the source's result). A tool called again at once is no edge: such rows,
+--   with source = target, count calls whose turn before has the tool too.
+-- outcome: after_failure where the source had failed; else failed where the target did, ok when both
+--   are, and unrecorded when a result was not recorded. on_day: UTC, null without a clock.
 -- is_held_out: of a test row; learning never sees it.
-create or replace temp table edge as
+insert into edge_change
 with
-call as (
+uneven as (
+    select distinct t from call_of where turn <> position or parent is not null
+),
+followed as (
     select
-        r.trajectory_id,
-        r.position,
-        r.turn,
-        r.parent,
-        r.namespace || '/' || r.name as key,
-        r.status,
-        r.started_at::date as on_day
-    from resolved_call r
-    where r.links_kind <> 'predicted'
-        and r.namespace || '/' || r.name in (select key from node)
+        t,
+        turn,
+        tool,
+        outcome,
+        lag(tool) over w as source,
+        lag(outcome) over w as source_outcome,
+        lag(turn) over w as source_turn
+    from call_of
+    where t not in (select t from uneven)
+    window w as (partition by t order by turn)
+),
+met as (
+    select
+        s.t,
+        s.tool as source,
+        d.tool as target,
+        d.position,
+        s.outcome as source_outcome,
+        d.outcome as target_outcome
+    from call_of s
+    join call_of d on d.t = s.t and d.turn = s.turn + 1 and d.parent is not distinct from s.parent
+    where s.t in (select t from uneven)
 ),
 pair as (
     select
-        'adjacent' as kind, s.trajectory_id, s.key as source, t.key as target,
-        s.status as source_status, t.status as target_status, s.on_day
-    from call s
-    join call t on t.trajectory_id = s.trajectory_id and t.turn = s.turn + 1
-        and t.parent is not distinct from s.parent
-    where s.key <> t.key
+        'adjacent'::edge_kind as kind, t, source, tool as target, source_outcome,
+        outcome as target_outcome
+    from followed
+    where source_turn = turn - 1
     union all
-    select
-        'dataflow', s.trajectory_id, s.key, t.key, s.status, t.status, s.on_day
-    from (
-        select distinct trajectory_id, source_position, target_position
-        from link
-        where kind in ('mined', 'dataflow')
-    ) l
-    join call s on s.trajectory_id = l.trajectory_id and s.position = l.source_position
-    join call t on t.trajectory_id = l.trajectory_id and t.position = l.target_position
-    where s.key <> t.key
+    select 'adjacent', t, source, target, source_outcome, target_outcome
+    from met
+    where source <> target
+    union all
+    select 'adjacent', t, source, target, max(source_outcome), any_value(target_outcome)
+    from met
+    where source = target
+    group by t, source, target, position
+    union all
+    select 'dataflow', s.t, s.tool, d.tool, s.outcome, d.outcome
+    from link_of l
+    join call_of s on s.t = l.t and s.position = l.source_position
+    join call_of d on d.t = l.t and d.position = l.target_position
+    where s.tool <> d.tool
 )
 select
     p.source,
     p.target,
     p.kind,
     case
-        when p.source_status = 'ok' and p.target_status = 'ok' then 'ok'
-        when p.source_status in ('ok', 'unrecorded') and p.target_status in ('ok', 'unrecorded')
-            then 'unrecorded'
-        else 'failed'
-    end as outcome,
-    p.on_day,
-    coalesce(r.split = 'test', false) as is_held_out,
-    count(*)::bigint as num_seen
+        when p.source_outcome = 'failed' then 'after_failure'
+        when p.target_outcome = 'failed' then 'failed'
+        when p.source_outcome = 'ok' and p.target_outcome = 'ok' then 'ok'
+        else 'unrecorded'
+    end::edge_outcome as outcome,
+    r.on_day,
+    r.is_held_out,
+    $sign * count(*)::bigint as num_seen
 from pair p
-left join learning_row r using (trajectory_id)
+join trajectory_of r using (t)
 group by all
-order by p.source, p.target, p.kind, outcome, p.on_day nulls first, is_held_out

@@ -1,23 +1,12 @@
 -- One row per tool that planners may know: the nodes of a graph version.
 -- grain: (namespace, name); key = namespace/name.
 -- A namespace with a catalogue has exactly the catalogue's tools that are not removed; one without
--- has the tools of its calls that did not fail. Deprecated ones are nodes that nobody offers. Calls by status are over all trajectories that are
--- evidence (predicted ones are not).
+-- has the tools of its calls that did not fail. Deprecated ones are nodes that nobody offers.
+-- needs: called_tool (namespace, name, num_succeeded).
 create or replace temp table node as
 with
 catalogued as (
     select distinct namespace from tool_version
-),
-called as (
-    select
-        namespace,
-        name,
-        count(*) filter (where status = 'ok') as num_ok,
-        count(*) filter (where status = 'unrecorded') as num_unrecorded,
-        count(*) filter (where status not in ('ok', 'unrecorded')) as num_failed
-    from resolved_call
-    where links_kind <> 'predicted'
-    group by namespace, name
 ),
 listed as (
     select namespace, name, contract_hash, description, parameters, input_types, output_types, status
@@ -37,24 +26,11 @@ listed as (
                 then 'deprecated'
             else 'active'
         end
-    from called c
+    from called_tool c
     where c.namespace not in (select namespace from catalogued)
         and (c.namespace, c.name) not in (select (namespace, name) from current_tool)
-        and c.num_ok + c.num_unrecorded > 0
+        and c.num_succeeded > 0
 )
-select
-    l.namespace || '/' || l.name as key,
-    l.namespace,
-    l.name,
-    l.contract_hash,
-    l.description,
-    l.parameters,
-    l.input_types,
-    l.output_types,
-    l.status,
-    coalesce(c.num_ok, 0)::bigint as num_ok,
-    coalesce(c.num_unrecorded, 0)::bigint as num_unrecorded,
-    coalesce(c.num_failed, 0)::bigint as num_failed
-from listed l
-left join called c using (namespace, name)
+select namespace || '/' || name as key, *
+from listed
 order by key

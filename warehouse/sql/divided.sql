@@ -1,0 +1,24 @@
+-- The rows of ``planned`` with their split.
+-- grain: trajectory_id.
+-- parameters: $test and $validation (shares, out of 1).
+-- split: what a suite has frozen, by id or by the very request, is test for ever, whatever settings
+-- or deliveries change. Else the source's own test stays test, and everything else is drawn.
+create or replace temp table divided as
+with
+frozen as (
+    select distinct s.source, r.trajectory_id, r.request
+    from suite_row r
+    join suite s using (name, version)
+)
+select
+    *,
+    case
+        when own_split = 'test' then 'test'
+        when trajectory_id in (select trajectory_id from frozen)
+            or (source, request) in (select (source, request) from frozen) then 'test'
+        when own_split is null and draw < $test then 'test'
+        when own_split = 'validation' then 'validation'
+        when draw >= $test and draw < $test + $validation then 'validation'
+        else 'train'
+    end as split
+from planned

@@ -1,0 +1,59 @@
+-- One row per trajectory in scope that shows a plan: its tools, links and place in the draw.
+-- grain: trajectory_id.
+-- parameters: $seed, $after (links of batches up to it are not looked at).
+-- needs: scope, told_call.
+-- Kept are calls that did not fail; the same call again at once (tool and arguments) is one step.
+-- draw: by sha256(seed, tools), so that equal sequences lie together and a later night moves none.
+create or replace temp table planned as
+with
+marked as (
+    select
+        *,
+        case
+            when arguments is not null and lag(tool) over w = tool and lag(arguments) over w = arguments
+            then 0
+            else 1
+        end as is_step
+    from told_call
+    where outcome <> 'failed'
+    window w as (partition by t order by position)
+),
+numbered as (
+    select
+        *,
+        sum(is_step) over (partition by t order by position)::integer - 1 as step
+    from marked
+),
+plan as (
+    select t, list(k.key order by step) as tools
+    from numbered
+    join mined_tool k using (tool)
+    where is_step = 1
+    group by t
+),
+gold as (
+    select distinct s.t, a.step as source_step, b.step as target_step
+    from link l
+    join scope s on s.trajectory_id = l.trajectory_id and s.links_kind = l.kind
+    join numbered a on a.t = s.t and a.position = l.source_position
+    join numbered b on b.t = s.t and b.position = l.target_position
+    where l.batch > $after and l.kind in ('gold', 'dataflow') and a.step <> b.step
+),
+links as (
+    select t, list([source_step, target_step] order by source_step, target_step) as links
+    from gold
+    group by t
+)
+select
+    s.trajectory_id,
+    s.source,
+    s.request,
+    p.tools,
+    coalesce(l.links, []) as links,
+    s.links_kind in ('gold', 'dataflow') as has_links,
+    s.own_split,
+    ('0x' || substr(sha256($seed::varchar || chr(10) || array_to_string(p.tools, chr(10))), 1, 8))::bigint
+        / 4294967296.0 as draw
+from plan p
+join scope s using (t)
+left join links l using (t)
