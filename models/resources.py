@@ -214,8 +214,7 @@ def resource_graph(nodes: pl.DataFrame) -> ResourceGraph:
     tools = {f"{row[0]}/{row[1]}": _read(*row) for row in active.select(columns).iter_rows()}
     common = _common_types(tools.values())
     drafts: list[_Draft] = []
-    for key in sorted(tools):
-        tool = tools[key]
+    for key, tool in tools.items():
         taken = [(f, link) for f in tool.takes for link in _links(tool, f, "takes", common)]
         echoes = {link.resource for _, link in taken if link.origin not in _BY_TYPE}
         returned = [(f, link) for f in tool.returns for link in _links(tool, f, "returns", common)]

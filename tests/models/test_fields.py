@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.fields import (
@@ -113,11 +113,12 @@ def test_endings_are_proper():
     assert list(endings(("a",))) == []
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text("aB_[]()|:.,' ø?\"{", max_size=30))
 def test_any_text_can_be_read(text):
     types, kind = parse_type(text)
     assert kind in {"value", "array", "object"}
-    assert all(text.count(name) for name in types if " of " not in text and " or " not in text)
+    assert all(words_of(name) and len(name.split()) <= 3 for name in types)
     parse_entry(text)
     words_of(text)
     read_takes(text, text)

@@ -168,6 +168,30 @@ def test_an_echo_is_no_result():
     assert [m.parameter for m in type_match(found, "shop/a", "shop/b")] == ["order_id"]
 
 
+def test_a_tool_is_not_called_after_a_result_that_it_takes():
+    found = graph(tool("check_hotel_id", ["hotel_id:string"]), tool("b", ["hotelId:string"]))
+    assert pairs(found) == {}
+
+
+def test_a_part_of_a_name_joins_while_one_side_is_one_tool():
+    one, other = tool("a", returns=["skyId:string"]), tool("c", returns=["skyId:string"])
+    takers = tool("b", ["fromSkyId:string"]), tool("d", ["toSkyId:string"])
+    found = graph(one, *takers)
+    assert pairs(found) == {("a", "b"): "partial", ("a", "d"): "partial"}
+    assert "shop/sky id -> …" in found.resources
+    assert pairs(graph(one, other, *takers)) == {}
+
+
+def test_the_strict_reason_stands_for_the_partial_ones():
+    found = graph(
+        tool("a", returns=["geoId:string"]),
+        tool("b", ["geoId:string"]),
+        tool("c", ["geo_id:string"]),
+    )
+    assert why(found) == [("strict", "geoId", "geoId", ("field", "field"))]
+    assert why(found, target="c") == [("partial", "geoId", "geo_id", ("spelling", "spelling"))]
+
+
 def test_a_name_on_many_sides_joins_nothing():
     def shop(num_returners, num_takers):
         returners = [tool(f"r{i}", returns=["location:string"]) for i in range(num_returners)]
@@ -261,7 +285,9 @@ def test_the_order_of_rows_does_not_matter():
 
 
 @pytest.mark.parametrize("strict_only", [False, True])
-def test_edges_neighbours_counts_and_reasons_agree(strict_only):
+@pytest.mark.parametrize("block", [3, 512])
+def test_edges_neighbours_counts_and_reasons_agree(monkeypatch, strict_only, block):
+    monkeypatch.setattr("models.type_edges._BLOCK", block)
     found = resource_graph(frame(*SHOP))
     naive = naive_pairs(found, strict_only)
     edges = type_edges(found, strict_only=strict_only)
