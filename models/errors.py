@@ -8,6 +8,7 @@ ModelError
 ├── PromptTooLong       a text is longer than the language model reads
 ├── UnusableLLM         a language model lacks what reading graph tokens needs
 ├── TrainingDiverged    a loss is no longer a number
+├── TooManyPairs        a type graph joins more pairs of tools than may be listed
 └── MissingMetric       a metric that a decision needs is absent or not a number
 """
 
@@ -46,3 +47,7 @@ class UnusableLLM(ModelError):
 
 class TrainingDiverged(ModelError):
     """A loss is no longer a number."""
+
+
+class TooManyPairs(ModelError):
+    """A type graph joins more pairs of tools than may be listed."""
