@@ -301,13 +301,21 @@ def catalogue_list(as_json: AsJson = False) -> None:
         _print(tools(settings), as_json, show.tools)
 
 
+_VERSION = "latest, id prefix, UTC time, or mark:TIME (of the data)."
+
+
 @graph.command("build")
-def graph_build(as_json: AsJson = False) -> None:
+def graph_build(
+    release: Annotated[
+        bool, typer.Option("--release", help="Let it be the latest again after a rollback.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Build the graph version of the present data."""
     with _session() as settings:
         from tasks.graphs import build
 
-        _print(build(settings), as_json, show.graph)
+        _print(build(settings, released=release), as_json, show.graph)
 
 
 @graph.command("list")
@@ -321,7 +329,7 @@ def graph_list(as_json: AsJson = False) -> None:
 
 @graph.command("show")
 def graph_show(
-    version: Annotated[str, typer.Argument(metavar="V", help="latest, id prefix or time.")],
+    version: Annotated[str, typer.Argument(metavar="V", help=_VERSION)],
     as_json: AsJson = False,
 ) -> None:
     """One version in numbers."""
@@ -333,8 +341,8 @@ def graph_show(
 
 @graph.command("diff")
 def graph_diff(
-    old: Annotated[str, typer.Argument(metavar="A", help="latest, id prefix or time.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="latest, id prefix or time.")],
+    old: Annotated[str, typer.Argument(metavar="A", help=_VERSION)],
+    new: Annotated[str, typer.Argument(metavar="B", help=_VERSION)],
     as_json: AsJson = False,
 ) -> None:
     """What came, went and changed from A to B."""
@@ -342,6 +350,44 @@ def graph_diff(
         from tasks.graphs import diff
 
         _print(diff(settings, old, new), as_json, show.diff)
+
+
+@graph.command("why")
+def graph_why(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="Tool, or namespace/tool.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="Tool, or namespace/tool.")],
+    version: Annotated[str, typer.Option("--version", metavar="V", help=_VERSION)] = "latest",
+    as_json: AsJson = False,
+) -> None:
+    """Why an edge is there: kinds, counts by outcome, days, weight, trajectories."""
+    with _session() as settings:
+        from tasks.graphs import why
+
+        _print(why(settings, source, target, version), as_json, show.why)
+
+
+@graph.command("rollback")
+def graph_rollback(
+    version: Annotated[str, typer.Argument(metavar="V", help=_VERSION)],
+    as_json: AsJson = False,
+) -> None:
+    """Make an earlier version the latest, until graph build --release."""
+    with _session() as settings:
+        from tasks.graphs import rollback
+
+        _print(rollback(settings, version), as_json, show.rolled_back)
+
+
+@graph.command("collect")
+def graph_collect(
+    keep: Annotated[int, typer.Option(min=1, help="How many of the newest builds stay.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old versions that no model and no report refers to."""
+    with _session() as settings:
+        from tasks.graphs import collect
+
+        _print(collect(settings, keep), as_json, show.record)
 
 
 @suite.command("list")

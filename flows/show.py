@@ -186,6 +186,8 @@ def tools(value: Mapping[str, Any]) -> None:
 def graph(value: Mapping[str, Any]) -> None:
     """A graph version in one line."""
     news = "new version" if value["new"] else "nothing changed, same version"
+    if value["held"]:
+        news = f"not the latest, since a rollback holds another: {news}"
     _say(f"{news} {value['version'][:12]}: {value['nodes']} tools, {value['edges']} edges")
 
 
@@ -193,15 +195,72 @@ def graphs(value: Mapping[str, Any]) -> None:
     """All versions."""
     _table(
         "Graph versions",
-        ("version", "parent", "tools", "edges", "trajectories", "built at (UTC)"),
+        ("version", "parent", "tools", "edges", "trajectories", "data up to", "built at (UTC)", ""),
         [
             (
                 v["version"][:12], v["parent"] and v["parent"][:12], v["nodes"], v["edges"],
-                v["mark"]["trajectories"], v["built_at"],
+                v["mark"]["trajectories"], v["mark"]["last"], v["built_at"][:19],
+                "latest, held" if v["held"] else "latest" if v["is_latest"] else "",
             )
             for v in value["versions"]
         ],
     )  # fmt: skip
+
+
+def why(value: Mapping[str, Any]) -> None:
+    """The evidence for an edge."""
+    edge = f"{value['source']} -> {value['target']}"
+    if not value["evidence"]:
+        _say(f"{edge} is no edge of version {value['version'][:12]}")
+    else:
+        _table(
+            f"{edge} in version {value['version'][:12]}",
+            ("kind", "it is a", "ok", "not recorded", "failed", "after a failure", "held out or not",
+             "first", "last", "weight"),
+            [
+                (
+                    e["kind"], e["standing"], e["num_ok"], e["num_unrecorded"], e["num_failed"],
+                    e["num_after_failure"], e["num_seen"], e["first_seen"], e["last_seen"],
+                    f"{e['weight']:.2f}",
+                )
+                for e in value["evidence"]
+            ],
+        )  # fmt: skip
+        _say(
+            f"weight: successes, halved every {value['half_life_days']:g} days before "
+            f"{value['mark'] or 'the mark (the data has no clock)'}"
+        )
+    for match in value["types"]:
+        _say(
+            f"type, {match['match']}: {match['resource']} ({match['output']} -> "
+            f"{match['parameter']})"
+        )
+    if value["declared"]:
+        _say(f"declared by its source as: {', '.join(value['declared'])}")
+    if value["reverse"]:
+        back = ", ".join(f"{e['kind']} {e['num_seen']}" for e in value["reverse"])
+        _say(f"the other way round: {back}")
+    if value["trajectories"]:
+        _table(
+            f"{value['num_trajectories']} trajectories, the latest first",
+            ("trajectory", "source", "its id", "day", "kind", "outcome", "calls", "request"),
+            [
+                (
+                    t["trajectory_id"][:12], t["source"], t["native_id"], t["on_day"], t["kind"],
+                    t["outcome"] + (", held out" if t["is_held_out"] else ""),
+                    f"{t['source_position']} -> {t['target_position']}", t["request"][:60],
+                )
+                for t in value["trajectories"]
+            ],
+        )  # fmt: skip
+
+
+def rolled_back(value: Mapping[str, Any]) -> None:
+    """What is the latest now, and how to go on."""
+    _say(
+        f"version {value['version'][:12]} is the latest again (before: {value['from'][:12]}); "
+        "later builds are kept and do not replace it until: toolatlas graph build --release"
+    )
 
 
 def graph_details(value: Mapping[str, Any]) -> None:

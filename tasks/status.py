@@ -6,7 +6,7 @@ from tasks.services import running
 from tasks.settings import Settings
 from warehouse.connection import open_warehouse
 from warehouse.errors import UnknownVersion
-from warehouse.graph import find_version
+from warehouse.graph import find_version, held_since
 from warehouse.reports import alias_history, count_rows, last_report
 from warehouse.suites import list_suites
 
@@ -24,12 +24,12 @@ def status(settings: Settings) -> dict[str, Any]:
             version = find_version(con)
         except UnknownVersion:
             version = None
+        held = held_since(con)
         tools = con.execute(
             "select count(*) from (select distinct namespace, name from tool_version)"
         ).fetchall()[0][0]
-    aliases = {"champion": None, "challenger": None}
-    if settings.has_models:
-        aliases = Registry(settings).aliases()
+    none = {"champion": None, "challenger": None}
+    aliases = Registry(settings).aliases() if settings.has_models else none
     return {
         "home": str(settings.home),
         **counts,
@@ -39,6 +39,7 @@ def status(settings: Settings) -> dict[str, Any]:
             "nodes": version.nodes if version else 0,
             "edges": version.edges if version else 0,
             "parent": version and version.parent,
+            "held_since": held and held.isoformat(),
         },
         "models": aliases,
         "suites": {suite.name: suite.num_rows for suite in suites},

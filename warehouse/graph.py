@@ -205,8 +205,23 @@ _SELECT = (
 
 
 def _version(row: tuple[Any, ...]) -> GraphVersion:
-    head, settings, mark, rest = row[:7], row[7], row[8], row[9:]
-    return GraphVersion(*head, json.loads(settings), json.loads(mark), *rest)
+    version, parent, learning_id, nodes, edges, learning, built_at, settings, mark, *rest = row
+    examples_id, state, code_version, build = rest
+    return GraphVersion(
+        version,
+        parent,
+        learning_id,
+        nodes,
+        edges,
+        learning,
+        built_at,
+        json.loads(settings),
+        json.loads(mark),
+        examples_id,
+        state,
+        code_version,
+        build,
+    )
 
 
 def list_versions(con: duckdb.DuckDBPyConnection) -> list[GraphVersion]:
@@ -311,8 +326,7 @@ def release(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _is_held(con: duckdb.DuckDBPyConnection) -> bool:
-    rows = con.execute("select cause from graph_latest order by number desc limit 1").fetchall()
-    return rows == [("rollback",)]
+    return held_since(con) is not None
 
 
 def held_since(con: duckdb.DuckDBPyConnection) -> datetime | None:

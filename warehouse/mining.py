@@ -23,7 +23,7 @@ RULES = 2
 
 _ANEW = -1
 """The batch before all batches."""
-_PARTS = 4
+_PARTS = 2
 """Numbers of 64 bits that a digest is summed as."""
 
 
@@ -183,16 +183,16 @@ def _touch(con: duckdb.DuckDBPyConnection, after: int) -> None:
 def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
     """Rows that shares or suites have put on another side since."""
     con.execute(
-        "create or replace temp table planned as "
-        "select * exclude (split, digest, since, until), split as known_split "
+        "create or replace temp table planned as select * exclude (split, digest, since, until) "
         "from learning_interval where until is null"
     )
     _divide(con, parameters)
-    con.execute("insert into touched select trajectory_id from divided where split <> known_split")
+    con.execute("insert into touched select p.trajectory_id from plan_row p "
+        "join learning_interval i using (trajectory_id) where i.until is null and i.split <> p.split")
 
 
 def _divide(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
-    con.execute(query("divided"), {"test": parameters.test, "validation": parameters.validation})
+    con.execute(query("plan_row"), {"test": parameters.test, "validation": parameters.validation})
 
 
 # --- what they said, and what they say now --------------------------------------------------------
@@ -214,12 +214,17 @@ def _exchange(
     con.execute(query("scope"), {"first": 0 if is_anew else first, "after": after})
     con.execute(query("copied"), {"after": after})
     con.execute(query("told_call"), {"after": before_calls})
+    if _has_rows(con, "copied"):
+        con.execute(
+            "delete from told_call where (t, position) in "
+            "(select (t, position) from copied join scope using (trajectory_id))"
+        )
     con.execute(query("planned"), {"seed": parameters.seed, "after": before_calls})
     _divide(con, parameters)
     con.execute(
         "create or replace temp table told_trajectory as "
-        "select s.t, s.trajectory_id, s.source, s.on_day, coalesce(d.split = 'test', false) "
-        "as is_held_out from scope s left join divided d using (trajectory_id)"
+        "select s.t, s.trajectory_id, s.source, s.on_day, coalesce(p.split = 'test', false) "
+        "as is_held_out from scope s left join plan_row p using (trajectory_id)"
     )
     con.execute(
         "create or replace temp table told_link as "
@@ -293,7 +298,6 @@ def _count(con: duckdb.DuckDBPyConnection, sign: int) -> None:
 
 def _change_rows(con: duckdb.DuckDBPyConnection, state: int) -> None:
     """Learning rows that went are closed, those that came are opened."""
-    con.execute(query("plan_row"))
     con.execute(
         "create or replace temp table closing as select trajectory_id, digest "
         "from learning_interval i where until is null and trajectory_id in "
@@ -301,10 +305,14 @@ def _change_rows(con: duckdb.DuckDBPyConnection, state: int) -> None:
         "where p.trajectory_id = i.trajectory_id and p.digest = i.digest)"
     )
     con.execute(
-        "create or replace temp table opening as select * from plan_row p where not exists "
+        "create or replace temp view opening as select * from plan_row p where not exists "
         "(select 1 from learning_interval i where i.until is null "
         "and i.trajectory_id = p.trajectory_id and i.digest = p.digest)"
     )
+    known = json.loads(con.execute("select rows_sum from mined_state").fetchall()[0][0])
+    changes = con.execute(query("sum_digests")).fetchall()[0]
+    sums = [(old + change) % 2**64 for old, change in zip(known, changes, strict=True)]
+    con.execute("update mined_state set rows_sum = ?", [json.dumps(sums)])
     con.execute(
         "delete from learning_interval where until is null and since = ? and trajectory_id in "
         "(select trajectory_id from closing)",
@@ -318,10 +326,6 @@ def _change_rows(con: duckdb.DuckDBPyConnection, state: int) -> None:
     # Without a request a row is of no use to anybody once it is past.
     con.execute("delete from learning_interval where until is not null and request = ''")
     con.execute("insert into learning_interval select *, ?, null from opening", [state])
-    known = json.loads(con.execute("select rows_sum from mined_state").fetchall()[0][0])
-    changes = con.execute(query("sum_digests")).fetchall()[0]
-    sums = [(old + change) % 2**64 for old, change in zip(known, changes, strict=True)]
-    con.execute("update mined_state set rows_sum = ?", [json.dumps(sums)])
 
 
 def _change_counts(con: duckdb.DuckDBPyConnection, state: int) -> None:

@@ -38,8 +38,8 @@ def explain_edge(
 
     Returns:
         ``version``, ``source``, ``target``; ``evidence``: one entry per kind, as ``summarise``
-        tells it, and ``reverse``: the same from target to source; ``days``: [day, kind, outcome, times];
-        ``declared``: how sources name the edge; ``num_trajectories`` and ``trajectories``.
+        tells it, and ``reverse``: the same from target to source; ``days``: [day, kind, outcome,
+        times]; ``declared``: how sources name the edge; ``num_trajectories`` and ``trajectories``.
 
     Raises:
         UnknownTool: The version has no such tool, or several.

@@ -24,7 +24,7 @@ followed as (
         lag(outcome) over w as source_outcome,
         lag(turn) over w as source_turn
     from call_of
-    where t not in (select t from uneven)
+    anti join uneven using (t)
     window w as (partition by t order by turn)
 ),
 met as (

@@ -1,5 +1,29 @@
--- The rows of ``divided`` as they are kept, each with a digest of what training sees of it.
+-- The rows of ``planned`` with their split, and a digest of what training sees of them.
+-- grain: trajectory_id.
+-- parameters: $test and $validation (shares, out of 1).
+-- split: what a suite has frozen, by id or by the very request, is test for ever, whatever settings
+-- or deliveries change. Else the source's own test stays test, and everything else is drawn.
 create or replace temp table plan_row as
+with
+frozen as (
+    select distinct s.source, r.trajectory_id, r.request
+    from suite_row r
+    join suite s using (name, version)
+),
+divided as (
+    select
+        *,
+        case
+            when own_split = 'test' then 'test'
+            when trajectory_id in (select trajectory_id from frozen)
+                or (source, request) in (select (source, request) from frozen) then 'test'
+            when own_split is null and draw < $test then 'test'
+            when own_split = 'validation' then 'validation'
+            when draw >= $test and draw < $test + $validation then 'validation'
+            else 'train'
+        end as split
+    from planned
+)
 select
     trajectory_id,
     source,

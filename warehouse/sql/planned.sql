@@ -18,18 +18,20 @@ marked as (
     where outcome <> 'failed'
     window w as (partition by t order by position)
 ),
-numbered as (
-    select
-        *,
-        sum(is_step) over (partition by t order by position)::integer - 1 as step
-    from marked
-),
 plan as (
-    select t, list(k.key order by step) as tools
-    from numbered
+    select t, list(k.key order by position) as tools
+    from marked
     join mined_tool k using (tool)
     where is_step = 1
     group by t
+),
+numbered as (
+    select
+        t,
+        position,
+        sum(is_step) over (partition by t order by position)::integer - 1 as step
+    from marked
+    where t in (select t from scope where links_kind in ('gold', 'dataflow'))
 ),
 gold as (
     select distinct s.t, a.step as source_step, b.step as target_step

@@ -1,7 +1,7 @@
 -- One row per execution of the trajectories in scope, with its tool and outcome.
 -- grain: (t, position).
 -- parameters: $after (calls of batches up to it are not looked at).
--- needs: scope, mined_name, copied (executions that an earlier conversation tells of too).
+-- needs: scope, mined_name.
 -- outcome: unrecorded where the source carries no result at all; what was left unanswered, was
 --   invalid or gave an error has failed.
 create or replace temp table told_call as
@@ -12,15 +12,12 @@ select
     c.parent,
     n.tool,
     case
-        when c.status = 'ok' then 'ok'
-        when c.status = 'no_result' and not n.is_recording then 'unrecorded'
-        else 'failed'
-    end::call_outcome as outcome,
+        when c.status = 'ok' then 'ok'::call_outcome
+        when c.status = 'no_result' and not n.is_recording then 'unrecorded'::call_outcome
+        else 'failed'::call_outcome
+    end as outcome,
     case when c.arguments_raw is not null then hash(c.arguments_raw) end as arguments
 from call c
 join scope s using (trajectory_id)
 join mined_name n on n.namespace = c.namespace and n.name = c.name
 where c.batch > $after
-    and not exists (
-        select 1 from copied d where d.trajectory_id = c.trajectory_id and d.position = c.position
-    )
