@@ -258,7 +258,7 @@ _NO_CHANGE = (
     "from node_count_interval limit 0",
 )
 _NEW = (
-    "create or replace temp view call_of as from told_call",
+    "create or replace temp view call_of as select * exclude (arguments) from told_call",
     "create or replace temp view link_of as from told_link",
     "create or replace temp view trajectory_of as from told_trajectory",
 )
@@ -287,6 +287,9 @@ _REMEMBER = (
 
 def _count(con: duckdb.DuckDBPyConnection, sign: int) -> None:
     """Add what the calls in question show to the changes, or take it off."""
+    if con.execute(query("scattered")).fetchall():
+        con.execute("create or replace temp table sorted_call as from call_of order by t, position")
+        con.execute("create or replace temp view call_of as from sorted_call")
     con.execute(query("edge"), {"sign": sign})
     con.execute(
         "insert into tool_change select tool, $sign * count(*) filter (outcome = 'ok'), "

@@ -1,30 +1,33 @@
 """How fast the graph is built, and what its history costs: ratios in one run, and growth.
 
-    python tests/benchmarks/bench_graph.py [--calls 10000000] [--tools 20000] [--out FOLDER]
+    python tests/benchmarks/bench_graph.py [--calls 10000000] [--rows 1000000] [--out FOLDER]
 
-Calls are made in DuckDB: five a trajectory, tools by a skewed draw, a tenth failed, over 300 days.
+Calls are made in DuckDB: five a trajectory, one of 300 workflows over 1,000 tools (a skewed draw),
+two of a hundred calls to any tool at all, a tenth failed, over 300 days. Prints one JSON object and
+writes the plot of growth to the folder.
 """
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import networkx as nx
 
 from warehouse.changes import diff_versions
 from warehouse.connection import open_warehouse
-from warehouse.graph import build_graph, export_version, find_version
+from warehouse.graph import build_graph, export_version, find_version, list_versions
 from warehouse.mining import GraphParameters
 
 PARAMETERS = GraphParameters()
+LIMIT = "set threads = 2; set memory_limit = '2500MB'"
 
-# The plainest query that gives the counts of neighbouring tools, over the same table.
+# The plainest query that counts neighbouring tools, over the same table.
 BARE = """
 select source, target, count(*) from (
     select
@@ -50,7 +53,10 @@ insert into call (trajectory_id, position, turn, namespace, name, arguments_raw,
     status, batch)
 select
     md5(i::varchar), j, j, 'bench',
-    'tool_' || floor($tools * pow((hash(i * 31 + j) % 100000) / 100000.0, 4))::int,
+    'tool_' || case
+        when hash(i * 5 + j) % 50 = 0 then hash(i * 7 + j) % 1000
+        else (floor(300 * pow((hash(i) % 100000) / 100000.0, 3))::int * 7 + j * 13) % 1000
+    end,
     '{"n":' || (i + j) || '}', 'object', case when hash(i + j) % 10 = 0 then 'error' else 'ok' end,
     $batch
 from range($first, $last) r(i), range(5) p(j)
@@ -58,59 +64,82 @@ order by i, j
 """
 
 
-def fill(con, first, last, of, batch, tools=1000):
+def fill(con: duckdb.DuckDBPyConnection, first: int, last: int, of: int, batch: int) -> None:
     """Trajectories ``first`` to ``last`` of ``of``, as one delivery."""
     values = {"first": first, "last": last, "batch": batch}
     con.execute(TRAJECTORIES, {**values, "of": of})
-    con.execute(CALLS, {**values, "tools": tools})
+    con.execute(CALLS, values)
     con.execute(
         "insert into called_name (select distinct namespace, name from call) except "
         "select namespace, name from called_name"
     )
+    con.execute("checkpoint")
 
 
-def timed(work):
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """(seconds, what it gave)."""
     started = time.perf_counter()
     result = work()
-    return time.perf_counter() - started, result
+    return round(time.perf_counter() - started, 3), result
 
 
-def build(con):
+def build(con: duckdb.DuckDBPyConnection) -> Any:
+    """A version of the present data."""
     return build_graph(con, PARAMETERS, code_version="bench")
 
 
-def _open(folder, name="warehouse.duckdb"):
-    manager = open_warehouse(Path(folder) / name)
-    return manager
-
-
-def mining(folder, calls):
-    """Bare query, everything mined, one percent more."""
+def mining(folder: Path, calls: int) -> dict[str, Any]:
+    """Everything built from nothing against the bare query; one percent more; nothing more."""
     of = calls // 5
     old = of * 100 // 101
-    with open_warehouse(folder / "w.duckdb") as con:
-        con.execute("set threads = 2; set memory_limit = '2500MB'")
+    with open_warehouse(folder / "nights.duckdb") as con:
+        con.execute(LIMIT)
         fill(con, 0, old, of, 1)
-        con.execute("checkpoint")
-        bare = min(timed(lambda: con.execute(BARE).fetchall())[0] for _ in range(2))
-        full, first = timed(lambda: build(con))
+        build(con)
         fill(con, old, of, of, 2)
-        con.execute("checkpoint")
         more, second = timed(lambda: build(con))
         same, third = timed(lambda: build(con))
-        assert first.new and second.new and not third.new
-    with open_warehouse(folder / "w2.duckdb") as con:
-        con.execute("set threads = 2; set memory_limit = '2500MB'")
+        if not second.new or third.new:
+            raise RuntimeError("expected a new version for new data, and none without")
+    with open_warehouse(folder / "once.duckdb") as con:
+        con.execute(LIMIT)
         fill(con, 0, of, of, 1)
-        con.execute("checkpoint")
-        scratch, whole = timed(lambda: build(con))
-        assert whole.version == second.version
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"calls": calls, "bare_s": bare, "full_s": full, "scratch_s": scratch, "one_percent_s": more,
-            "nothing_new_s": same, "edges": second.edges, "peak_gib": peak}
+        bare = min(timed(lambda: con.execute(BARE).fetchall())[0] for _ in range(3))
+        steps = Clock(con)
+        scratch, whole = timed(lambda: build(steps))
+        if whole.version != second.version:
+            raise RuntimeError("expected the same version from nights and from scratch")
+        rows = con.execute("select count(*) from edge_interval").fetchall()[0][0]
+    return {
+        "calls": calls,
+        "edges": whole.edges,
+        "edge_rows": rows,
+        "bare_query_s": bare,
+        "adjacent_evidence_s": round(steps.mining, 3),
+        "adjacent_to_bare": round(steps.mining / bare, 2),
+        "whole_build_s": scratch,
+        "one_percent_more_s": more,
+        "one_percent_to_whole": round(more / scratch, 4),
+        "nothing_new_s": same,
+        "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+    }
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        print(json.dumps(mining(Path(name), int(sys.argv[1])), indent=1))
+class Clock:
+    """A connection that adds up what mining calls into edges takes."""
+
+    _MINING = ("temp table scope", "temp table told_call", "insert into edge_change\n")
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self._con = con
+        self.mining = 0.0
+
+    def execute(self, text: str, *values: Any) -> Any:
+        """Run it, and note the time of the three statements."""
+        seconds, result = timed(lambda: self._con.execute(text, *values))
+        if any(mark in text for mark in self._MINING):
+            self.mining += seconds
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._con, name)

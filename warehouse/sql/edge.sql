@@ -1,8 +1,9 @@
 -- One row per tool pair, kind, outcome, day and side that the calls in question show, with counts.
 -- grain: (source, target, kind, outcome, on_day, is_held_out).
 -- parameters: $sign (1: counted, -1: taken off).
--- needs: the views call_of (t, position, turn, parent, tool, outcome), link_of (t, source_position,
---   target_position) and trajectory_of (t, on_day, is_held_out).
+-- needs: the views call_of (t, position, turn, parent, tool, outcome; the calls of a trajectory stand
+--   together in their order), link_of (t, source_position, target_position) and trajectory_of (t,
+--   on_day, is_held_out).
 -- kind: adjacent (each call of a turn to each call of the next turn that has calls), dataflow (the
 --   target's arguments use the source's result). A tool called again at once is no edge: such rows,
 --   with source = target, count calls whose turn before has the tool too.
@@ -15,17 +16,17 @@ uneven as (
     select distinct t from call_of where turn <> position or parent is not null
 ),
 followed as (
+    -- Without a partition the rows stream through, at a tenth of the cost.
     select
         t,
         turn,
         tool,
         outcome,
-        lag(tool) over w as source,
-        lag(outcome) over w as source_outcome,
-        lag(turn) over w as source_turn
+        lag(t) over () as source_t,
+        lag(turn) over () as source_turn,
+        lag(tool) over () as source,
+        lag(outcome) over () as source_outcome
     from call_of
-    anti join uneven using (t)
-    window w as (partition by t order by turn)
 ),
 met as (
     select
@@ -44,7 +45,8 @@ pair as (
         'adjacent'::edge_kind as kind, t, source, tool as target, source_outcome,
         outcome as target_outcome
     from followed
-    where source_turn = turn - 1
+    anti join uneven using (t)
+    where source_t = t and source_turn = turn - 1
     union all
     select 'adjacent', t, source, target, source_outcome, target_outcome
     from met
