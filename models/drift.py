@@ -5,7 +5,6 @@ their difference, and that is compared with the older version: two samples, each
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -157,17 +156,18 @@ def drift(
         raise ValueError(
             f"expected alpha between 0 and 1 and most of 1 or more, got {alpha} and {most}"
         )
-    known = frozenset(old_nodes["key"].to_list())
-    pairs = {"tools": (_calls(old_nodes), _calls(new_nodes))}
+    known = old_nodes["key"]
+    uses = {"tools": _uses(_calls(old_nodes), _calls(new_nodes), ["tool"])}
     for kind in KINDS:
-        pairs[kind] = (_seen(old_edges, kind), _seen(new_edges, kind))
-    present = [name for name, (old, new) in pairs.items() if name == "tools" or old or new]
-    found: dict[str, Comparison | None] = dict.fromkeys(pairs)
+        uses[kind] = _uses(_seen(old_edges, kind), _seen(new_edges, kind), ["source", "target"])
+    present = [name for name, use in uses.items() if name == "tools" or len(use)]
+    found: dict[str, Comparison | None] = dict.fromkeys(uses)
     for name in present:
-        old, new = pairs[name]
+        use = uses[name]
+        if is_continued:
+            use = use.with_columns((pl.col("num_new") - pl.col("num_old")).clip(lower_bound=0))
         found[name] = compare(
-            old,
-            _since(old, new) if is_continued else new,
+            use,
             known=known,
             alpha=alpha / len(present),
             most=most,
@@ -178,8 +178,8 @@ def drift(
     reasons = [comparison.reason for comparison in told]
     taken_back = 0
     if is_continued:
-        old, new = pairs["tools"]
-        taken_back = sum(max(0, num - new.get(cell, 0)) for cell, num in old.items())
+        fallen = uses["tools"]["num_old"] - uses["tools"]["num_new"]
+        taken_back = int(fallen.clip(lower_bound=0).sum())
     if taken_back:
         reasons.append(
             f"{taken_back:,} calls of the older version are not in the newer one (forgotten, "
@@ -192,10 +192,9 @@ def drift(
 
 
 def compare(
-    old: Mapping[tuple[str, ...], int],
-    new: Mapping[tuple[str, ...], int],
+    uses: pl.DataFrame,
     *,
-    known: frozenset[str] = frozenset(),
+    known: pl.Series | None = None,
     alpha: float = ALPHA,
     most: int = 10,
     what: str = "use",
@@ -214,16 +213,15 @@ def compare(
     Calls of one conversation depend on each other, so that p-values are somewhat too small.
 
     Args:
-        old: Counts of the older sample.
-        new: Counts of the newer one.
-        known: Tools that the older version lists.
+        uses: A row a cell: its tools, then num_old and num_new, its counts in both samples.
+        known: Keys of the tools that the older version lists; default: any.
         alpha: Chance of a false alarm.
         most: How many contributors are named.
         what: What is counted, as the sentence begins.
     """
-    cells = sorted({c for counts in (old, new) for c, num in counts.items() if num > 0})
-    before = np.array([old.get(c, 0) for c in cells], dtype=np.float64)
-    after = np.array([new.get(c, 0) for c in cells], dtype=np.float64)
+    cells = [column for column in uses.columns if column not in ("num_old", "num_new")]
+    uses = uses.filter(pl.col("num_old") + pl.col("num_new") > 0).sort(cells)
+    before, after = (uses[name].to_numpy().astype(np.float64) for name in ("num_old", "num_new"))
     num_old, num_new = int(before.sum()), int(after.sum())
     is_unseen = before == 0
     table, pooled = _pooled(before, after)
@@ -255,7 +253,7 @@ def compare(
         unseen_expected=expected_share,
         unseen_p=unseen_p,
         needed=_needed(num_old, max(degrees, 1), alpha / 2),
-        contributors=_contributors(cells, before, after, known, most),
+        contributors=_contributors(uses.select(cells), before, after, known, most),
     )
     verdict = _verdict(found, alpha / 2)
     return replace(found, verdict=verdict, reason=_reason(found, verdict, alpha / 2, what))
@@ -307,11 +305,7 @@ def _p(value: float) -> str:
 
 
 def _contributors(
-    cells: list[tuple[str, ...]],
-    before: Counts,
-    after: Counts,
-    known: frozenset[str],
-    most: int,
+    cells: pl.DataFrame, before: Counts, after: Counts, known: pl.Series | None, most: int
 ) -> tuple[Contributor, ...]:
     """The cells with the largest part of G, none where a sample is empty."""
     num_old, num_new = before.sum(), after.sum()
@@ -321,41 +315,41 @@ def _contributors(
     # kl_div(o, e) = o log(o/e) - o + e, never negative; the linear terms cancel out over both rows.
     weight = 2 * (special.kl_div(before, both * num_old) + special.kl_div(after, both * num_new))
     order = np.lexsort((np.arange(len(cells)), -weight))[:most]
+    listed = set() if known is None else set(known.to_list())
     return tuple(
         Contributor(
-            what=cells[i],
+            what=cells.row(i),
             num_old=int(before[i]),
             num_new=int(after[i]),
             share_old=float(before[i] / num_old),
             share_new=float(after[i] / num_new),
             change=float(after[i] / num_new - before[i] / num_old),
             weight=float(weight[i]),
-            is_new=any(tool not in known for tool in cells[i]),
+            is_new=known is not None and any(tool not in listed for tool in cells.row(i)),
         )
         for i in order.tolist()
         if weight[i] > 1e-9
     )
 
 
-def _calls(nodes: pl.DataFrame) -> dict[tuple[str, ...], int]:
-    calls = nodes.select("key", pl.col("num_ok") + pl.col("num_unrecorded") + pl.col("num_failed"))
-    return {(key,): num for key, num in calls.iter_rows() if num}
-
-
-def _seen(edges: pl.DataFrame, kind: str) -> dict[tuple[str, ...], int]:
-    seen = (
-        edges.filter(pl.col("kind") == kind)
-        .group_by("source", "target")
-        .agg(pl.col("num_seen").sum())
+def _calls(nodes: pl.DataFrame) -> pl.DataFrame:
+    return nodes.select(
+        tool="key", num=pl.col("num_ok") + pl.col("num_unrecorded") + pl.col("num_failed")
     )
-    return {(source, target): num for source, target, num in seen.iter_rows() if num}
 
 
-def _since(
-    old: Mapping[tuple[str, ...], int], new: Mapping[tuple[str, ...], int]
-) -> dict[tuple[str, ...], int]:
-    """What the newer counts have beyond the older ones; where they fell, nothing."""
-    return {cell: max(0, num - old.get(cell, 0)) for cell, num in new.items()}
+def _seen(edges: pl.DataFrame, kind: str) -> pl.DataFrame:
+    of_kind = edges.filter(pl.col("kind") == kind)
+    return of_kind.group_by("source", "target").agg(num=pl.col("num_seen").sum())
+
+
+def _uses(old: pl.DataFrame, new: pl.DataFrame, cell: list[str]) -> pl.DataFrame:
+    """Both counts by cell, 0 where a version lacks it."""
+    return (
+        old.rename({"num": "num_old"})
+        .join(new.rename({"num": "num_new"}), on=cell, how="full", coalesce=True)
+        .with_columns(pl.col("num_old", "num_new").fill_null(0))
+    )
 
 
 def _pooled(before: Counts, after: Counts) -> tuple[Counts, int]:

@@ -6,11 +6,25 @@ import polars as pl
 import pytest
 from scipy.stats import chi2, chi2_contingency
 
-from models.drift import compare, drift
+from models import drift as tested
+from models.drift import drift
 
 
 def counts(values, prefix="t"):
     return {(f"{prefix}{i}",): int(value) for i, value in enumerate(values) if value}
+
+
+def compare(old, new, known=None):
+    cells = sorted({*old, *new})
+    uses = pl.DataFrame(
+        {
+            "tool": [cell[0] for cell in cells],
+            "num_old": [old.get(cell, 0) for cell in cells],
+            "num_new": [new.get(cell, 0) for cell in cells],
+        },
+        schema={"tool": pl.String, "num_old": pl.Int64, "num_new": pl.Int64},
+    )
+    return tested.compare(uses, known=None if known is None else pl.Series(known))
 
 
 def zipf(num, power=1.0):
@@ -111,7 +125,7 @@ def test_disjoint_samples_are_as_far_apart_as_can_be():
 
 def test_a_new_tool_is_seen_though_all_others_go_on_as_before():
     old = counts([1_000] * 10)
-    found = compare(old, {**counts([190] * 10), ("fresh",): 100}, known=frozenset({"t0"}))
+    found = compare(old, {**counts([190] * 10), ("fresh",): 100}, known=["t0"])
     assert found.verdict == "drifted"
     assert found.unseen_share == pytest.approx(0.05)
     assert found.unseen_expected < 1e-6
