@@ -171,7 +171,7 @@ def drift(
             known=known,
             alpha=alpha / len(present),
             most=most,
-            what="calls of tools" if name == "tools" else f"{name} edges seen",
+            what="Calls of tools" if name == "tools" else f"{name.capitalize()} edges",
         )
     told = [comparison for comparison in found.values() if comparison]
     verdict = next(v for v in _WORST if any(comparison.verdict == v for comparison in told))

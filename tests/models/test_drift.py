@@ -219,8 +219,8 @@ def test_edges_are_compared_by_kind_over_outcomes_and_days():
     assert found.adjacent.contributors[0].what == ("c", "a")
     assert found.verdict == "drifted"
     assert [reason.split(":")[0] for reason in found.reasons] == [
-        "calls of tools",
-        "adjacent edges seen",
+        "Calls of tools",
+        "Adjacent edges",
     ]
     declared = edges(("a", "b", "declared", 9))
     assert drift(tools, declared, later, declared).adjacent is None
