@@ -35,8 +35,8 @@ MIN_EVIDENCE = 20
 nor ceremonial."""
 
 MIN_BREADTH = {"opens": 0.4, "ends": 0.4, "between": 0.6}
-"""From here on a tool's neighbours are hardly told from tools at random. Those that open and end runs
-meet fewer, since not every tool comes first or last."""
+"""From here on a tool's neighbours are hardly told from tools at random. Those that open
+or end runs meet fewer, since not every tool comes first or last."""
 
 _MIN_NEIGHBOURS = 5
 _ONE_SIDED = 0.1  # at most this share of a tool's evidence lies on its weak side
@@ -158,7 +158,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A target that mostly fails after its source; ``usual``: its failures per call, whoever leads."""
+    """A target that mostly fails after its source; ``usual``: its failures per call anyway."""
 
     source: str
     target: str
