@@ -1,9 +1,11 @@
 """Which earlier call an argument came from: the mined dependencies of one trajectory.
 
-A call that refers to earlier results (``$var1.city$``, ``<node-1>``, ``{{steps.2.id}}``) is settled
-by that: who writes references writes one for every result that the call uses. Of every other call
-the values are looked up in earlier results, unless the source states its dependencies itself. A
-value comes from the earliest result that holds it; one that an argument carried before any result
+References to earlier results (``$var1.city$``, ``<node-1>``, ``{{steps.2.id}}``) say it. Unless the
+source states its dependencies, values are looked up in earlier results too. References silence
+that neither for other calls nor for other arguments of the same call: where some values are
+referred to, others still stand as they are (a filter's id inside a list, in ComplexFuncBench).
+
+A value comes from the earliest result that holds it. One that an argument carried before any result
 did is the agent's own, and results that repeat it are echoes. Values that prove nothing are left
 out (see ``is_telling``), and so is what the user said. Results that are not kept are compared by
 salted hashes of their values.
@@ -16,13 +18,21 @@ from typing import Any
 
 from warehouse.payload import is_payload, value_id
 from warehouse.readers.taskbench import references
-from warehouse.values import is_telling, leaves, may_be_part, stands_in, values_in
+from warehouse.values import (
+    is_plain_json,
+    is_telling,
+    leaves,
+    may_be_part,
+    stands_in,
+    values_in,
+)
 
-_LABEL = re.compile(r"\$(var_?(\d+))\b")
+_LABEL = re.compile(r"\$(var_?([0-9]{1,6}))\b")
 _TEMPLATE = re.compile(r"\{\{\s*([^{}]{1,200}?)\s*\}\}|\$\{\s*([^{}]{1,200}?)\s*\}")
 _KEYED = re.compile(r"\[\s*\\?['\"]?([^\[\]'\"\\]+)\\?['\"]?\s*\]")
 _COLLECTIONS = frozenset({"steps", "step", "tasks", "nodes", "calls", "outputs", "results"})
-_STEP = re.compile(r"(?:step|task|node|call|output|result|var)_?(\d+)")
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_STEP = re.compile(r"(?:step|task|node|call|output|result|var)_?([0-9]{1,6})")
 _FEW, _SMALL = 64, 1 << 18
 """Calls, and characters of their results, up to which values are looked for as text."""
 _WORDS = 6
@@ -60,13 +70,13 @@ def mine_links(
 ) -> list[tuple[int, int]]:
     """Sorted (source, target) positions: the target's arguments use the source's result.
 
-    Only calls of earlier turns can be sources (design, Decision 2). A text that only looks like a
-    reference, to no earlier call, settles nothing.
+    Only calls of earlier turns can be sources (design, Decision 2). A text that looks like a
+    reference but names no earlier call is a text like any other.
 
     Args:
         request: What the user asked.
         used: The trajectory's calls in order.
-        by_value: Whether to look values up where a call has no reference.
+        by_value: Whether to look values up, beside following references.
         salt: Of the hashes in payloads that are not kept.
     """
     turns = used.turns
@@ -77,8 +87,7 @@ def mine_links(
     ):
         pairs = {(s, t) for s, t in _explicit(used) if turns[s] < turns[t]}
     if by_value and any(used.results):
-        settled = {target for _, target in pairs}
-        pairs.update(pair for pair in _by_value(request, used, salt) if pair[1] not in settled)
+        pairs.update(_by_value(request, used, salt))
     return sorted(pairs)
 
 
@@ -94,7 +103,7 @@ def _explicit(used: Used) -> list[tuple[int, int]]:
         for label, number in _LABEL.findall(text):
             pairs.append((positions.get(label, int(number) - 1), target))
         for in_braces, in_dollar in _TEMPLATE.findall(text) if "{" in text else ():
-            source = _referred(in_braces or in_dollar, target, used, positions)
+            source = _referred(in_braces, in_dollar, target, used, positions)
             if type(source) is int:
                 pairs.append((source, target))
             elif source is not None:
@@ -105,29 +114,33 @@ def _explicit(used: Used) -> list[tuple[int, int]]:
     return [(s, t) for s, t in pairs if 0 <= s < len(texts)]
 
 
-def _referred(inside: str, target: int, used: Used, positions: dict[str, int]) -> int | str | None:
-    """What ``{{inside}}`` names: a position, or the number of a step as text, or nothing.
+def _referred(
+    in_braces: str, in_dollar: str, target: int, used: Used, positions: dict[str, int]
+) -> int | str | None:
+    """What ``{{in_braces}}`` or ``${in_dollar}`` names: a position, or a step's number as text.
 
-    A label wins over a tool, of which the latest call before the target is meant.
+    A label wins over a tool, of which the latest call before the target is meant. Shell and
+    JavaScript write ``${name}`` too: there a step counts only with a path behind it.
     """
-    inside = _KEYED.sub(r".\1", inside.partition("|")[0]).strip().lstrip("$")
-    parts = inside.split(".")
+    inside = (in_braces or in_dollar).partition("|")[0]
+    parts = [part.strip() for part in _KEYED.sub(r".\1", inside).split(".")]
     is_listed = len(parts) > 1 and parts[0] in _COLLECTIONS
-    if is_listed:
-        parts = parts[1:]
+    parts = parts[is_listed:]
+    if in_dollar and len(parts) < 2:
+        return None
     for end in range(len(parts), 0, -1):
-        name = ".".join(parts[:end]).strip()
+        name = ".".join(parts[:end])
         if name in positions:
             return positions[name]
         if name in used.names:
             for source in range(target - 1, -1, -1):
                 if used.names[source] == name and used.turns[source] < used.turns[target]:
                     return source
-    head = parts[0].strip()
-    if head.isdecimal() and head.isascii() and (is_listed or len(parts) > 1):
-        return head[:9]
-    numbered = _STEP.fullmatch(head)
-    return numbered[1][:9] if numbered else None
+    has_path = len(parts) > 1 and not parts[1].isdecimal()
+    if _NUMBER.fullmatch(parts[0]):
+        return parts[0] if is_listed or (has_path and not in_dollar) else None
+    step = None if in_dollar else _STEP.fullmatch(parts[0])
+    return step[1] if step else None
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -141,14 +154,15 @@ def _by_value(request: str, used: Used, salt: bytes) -> _Pairs:
     return (_by_search if is_small else _by_index)(request, used)
 
 
-def _said(request: str) -> str:
+def said_in(request: str) -> str:
     """The request as values are looked for in it, also with blanks for what joins words."""
     text = request.casefold()
     plain = text.replace("_", " ").replace("-", " ").replace(",", "")
     return text if plain == text else f"{text}\n{plain}"
 
 
-def _is_said(value: str, said: str) -> bool:
+def is_said(value: str, said: str) -> bool:
+    """Whether the user said the value, in other case or with blanks for what joins words."""
     text = value.casefold()
     if text in said:
         return True
@@ -166,21 +180,22 @@ def _in_turn(turns: Sequence[int]) -> Sequence[int]:
 
 def _by_search(request: str, used: Used) -> _Pairs:
     """Few calls: what no result can hold is told without taking any apart."""
-    turns, said = used.turns, _said(request)
+    turns, said = used.turns, said_in(request)
     order = _in_turn(turns)
     texts = [str(result) if result else "" for result in used.results]
     quoted: set[str] = set()
     loose: list[str] = []
-    for at in order[:-1]:
-        text = texts[at]
-        if text and text[0] in "{[" and text[-1] in "}]" and "\\" not in text:
+    apart: dict[int, frozenset[str] | None] = {}
+    for source in order[:-1]:
+        text = texts[source]
+        if is_plain_json(text):
             quoted.update(text.split('"'))  # all texts inside, keys and punctuation too
+            apart[source] = None
         elif text:
             loose.append(text)
     rest, whole = "\n".join(loose), ""
     # Where something is escaped, values do not stand in the text as they are.
     is_plain = "\\" not in rest
-    apart: dict[int, frozenset[str]] = {}
     origins: dict[str, int] = {}
     known = 0
     for target in order:
@@ -190,40 +205,47 @@ def _by_search(request: str, used: Used) -> _Pairs:
         if type(arguments) is not dict:
             continue
         for value in leaves(arguments):
-            source = origins.get(value)
-            if source is None:
-                source = _OWN
+            origin = origins.get(value)
+            if origin is None:
+                origin = _OWN
                 is_possible = value in quoted or not is_plain or value in rest
                 if known and not is_possible and may_be_part(value):
                     whole = whole or "\n".join(texts)
                     is_possible = value in whole
-                if known and is_possible and is_telling(value) and not _is_said(value, said):
-                    source = _earliest(value, order[:known], texts, apart)
-                origins[value] = source
-            if source != _OWN:
-                yield source, target
+                if known and is_possible and is_telling(value) and not is_said(value, said):
+                    origin = _earliest(value, order[:known], texts, apart)
+                origins[value] = origin
+            if origin != _OWN:
+                yield origin, target
 
 
 def _earliest(
-    value: str, order: Sequence[int], texts: Sequence[str], apart: dict[int, frozenset[str]]
+    value: str,
+    order: Sequence[int],
+    texts: Sequence[str],
+    apart: dict[int, frozenset[str] | None],
 ) -> int:
-    """The first of the results that holds the value; ``apart`` keeps those taken apart."""
+    """The first of the results that holds the value.
+
+    ``apart`` keeps their values; None for one that is plain JSON and was not taken apart yet.
+    """
     for source in order:
         text = texts[source]
         if not text or ("\\" not in text and value not in text):
             continue
-        if stands_in(text, value):
-            return source
-        if source not in apart:
-            apart[source] = values_in(text)
-        if value in apart[source]:
+        values = apart.get(source)
+        if values is None:
+            if source in apart and stands_in(text, value):
+                return source
+            values = apart[source] = values_in(text)
+        if value in values:
             return source
     return _OWN
 
 
 def _by_index(request: str, used: Used) -> _Pairs:
     """Many calls: the earliest place of each value, in one pass."""
-    turns, said = used.turns, _said(request)
+    turns, said = used.turns, said_in(request)
     order = _in_turn(turns)
     origins: dict[str, int] = {}
     known = 0
@@ -236,13 +258,13 @@ def _by_index(request: str, used: Used) -> _Pairs:
         if type(arguments) is dict:
             for value in leaves(arguments):
                 source = origins.setdefault(value, _OWN)
-                if source != _OWN and is_telling(value) and not _is_said(value, said):
+                if source != _OWN and is_telling(value) and not is_said(value, said):
                     yield source, target
 
 
 def _by_hash(request: str, used: Used, salt: bytes) -> _Pairs:
     """Payloads that are not kept: the same, over salted hashes of the values."""
-    turns, said = used.turns, _said(request)
+    turns, said = used.turns, said_in(request)
     order = _in_turn(turns)
     in_request: set[int] | None = None
     origins: dict[int, int] = {}
@@ -263,7 +285,7 @@ def _by_hash(request: str, used: Used, salt: bytes) -> _Pairs:
             wanted = set(arguments["values"]) - in_request
         elif type(arguments) is dict:
             values = filter(is_telling, leaves(arguments))
-            wanted = {value_id(value, salt) for value in values if not _is_said(value, said)}
+            wanted = {value_id(value, salt) for value in values if not is_said(value, said)}
         else:
             continue
         for value in wanted:
@@ -284,4 +306,4 @@ def _phrases(request: str) -> set[str]:
         for begin in range(len(words))
         for end in range(begin + 1, min(begin + _WORDS, len(words)) + 1)
     }
-    return values_in(request) | runs | {run.strip(".,:;!?\"'()") for run in runs}
+    return runs | values_in(request) | {run.strip(".,:;!?\"'()") for run in runs}

@@ -9,7 +9,7 @@ from warehouse.redact import REDACTED
 _TOKEN = re.compile(r"[^\s\"'{}\[\](),;]{4,}")
 _has_digit = re.compile(r"[0-9]").search
 _MIN_PIECE = 6
-_PIECE = re.compile(r"[^\s\"'{}\[\](),;=&?<>/|]{6,}")
+_pieces = re.compile(r"[^\s\"'{}\[\](),;=&?<>/|]{6,}").findall
 """Part of a longer text, a URL or a path; one with a digit is an id."""
 _DATE = re.compile(
     r"\d{4}-\d\d(-\d\d)?([T ]\d\d:\d\d(:\d\d(\.0+)?)?)? ?(Z|UTC|[+-]\d\d:?\d\d)?"
@@ -30,6 +30,9 @@ _YEARS = range(1900, 2101)
 _EXACT = 10**15
 """Below, a float without a fraction is written as the integer it equals."""
 _JSON_BEGINS = frozenset('{["-0123456789tfn \n')
+_JSON = re.compile(
+    r"\{\s*[\"}]|\[\s*(?:[\[\]\"]|\{\s*[\"}]|-?[0-9.eE+-]+\s*[,\]]|(?:true|false|null)\b)"
+)
 _NUMBER_PARTS = frozenset("0123456789.eE+-")
 
 
@@ -53,8 +56,13 @@ def leaves(value: Any) -> list[str]:
                         continue
                     if item[0] in "{[" and (inner := _inner(item)) is not None:
                         waiting.append(inner)
-                    elif len(item) > _MIN_PIECE and _has_digit(item):
-                        found += _pieces(item)
+                    elif (
+                        len(item) > _MIN_PIECE
+                        and _has_digit(item)
+                        and (pieces := _pieces(item))
+                        and len(pieces[0]) < len(item)
+                    ):
+                        found += _ids(pieces)
             elif kind is dict or kind is list:
                 waiting.append(item)
             elif kind is int:
@@ -78,12 +86,8 @@ def _inner(text: str) -> Any:
     return None
 
 
-def _pieces(text: str) -> list[str]:
-    return [
-        piece.strip(".:!-")
-        for piece in _PIECE.findall(text[:_MAX_TEXT])
-        if len(piece) < len(text) and _has_digit(piece)
-    ]
+def _ids(pieces: list[str]) -> list[str]:
+    return [piece.strip(".:!-") for piece in pieces if _has_digit(piece)]
 
 
 def values_in(text: str) -> frozenset[str]:
@@ -94,7 +98,12 @@ def values_in(text: str) -> frozenset[str]:
         except (ValueError, RecursionError):
             pass
     words = [token.strip(".:") for token in _TOKEN.findall(text[:_MAX_TEXT])]
-    return frozenset(words).union(_pieces(text))
+    return frozenset(words).union(_ids(_pieces(text[:_MAX_TEXT])))
+
+
+def is_plain_json(text: str) -> bool:
+    """Whether the text looks like a JSON object or list in which nothing is escaped."""
+    return text[-1:] in ("}", "]") and _JSON.match(text) is not None and "\\" not in text
 
 
 def stands_in(text: str, value: str) -> bool:
@@ -102,7 +111,7 @@ def stands_in(text: str, value: str) -> bool:
 
     A quick look: False says only that the text would have to be taken apart to know.
     """
-    if text[0] not in "{[" or text[-1] not in "}]" or "\\" in text or '"' in value:
+    if '"' in value:
         return False
     at = text.find(value)
     last = quotes = 0
@@ -143,7 +152,8 @@ def is_telling(value: str) -> bool:
         return True
     whole, fraction = number.groups()
     if fraction and fraction.strip(".0"):
-        return len((whole + fraction).replace(".", "").lstrip("0")) >= _MIN_DIGITS
+        digits = whole.lstrip("0") + fraction[1:].rstrip("0")
+        return len(digits.lstrip("0")) >= _MIN_DIGITS
     if whole[0] == "0":
         return len(set(whole)) > 1
     return (
