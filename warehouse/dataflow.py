@@ -28,15 +28,16 @@ from warehouse.values import (
 )
 
 _LABEL = re.compile(r"\$(var_?([0-9]{1,6}))\b")
-_TEMPLATE = re.compile(r"\{\{\s*([^{}]{1,200}?)\s*\}\}|\$\{\s*([^{}]{1,200}?)\s*\}")
+_TEMPLATE = re.compile(r"\{\{([^{}]{1,200})\}\}|\$\{([^{}]{1,200})\}")
 _KEYED = re.compile(r"\[\s*\\?['\"]?([^\[\]'\"\\]+)\\?['\"]?\s*\]")
 _COLLECTIONS = frozenset({"steps", "step", "tasks", "nodes", "calls", "outputs", "results"})
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _STEP = re.compile(r"(?:step|task|node|call|output|result|var)_?([0-9]{1,6})")
 _FEW, _SMALL = 64, 1 << 18
 """Calls, and characters of their results, up to which values are looked for as text."""
-_WORDS = 6
-"""Words of the request that are taken together where arguments are only known by hashes."""
+_WORDS, _MAX_WORDS = 6, 2_000
+"""Words of a request that are taken together where arguments are only known by hashes, and how many
+of its words are looked at in this way."""
 _OWN = -1
 """Origin of a value that an argument carried before any result did."""
 
@@ -300,7 +301,7 @@ def _add(origins: dict[Any, int], values: frozenset[Any], source: int) -> None:
 
 def _phrases(request: str) -> set[str]:
     """Values and runs of words that a request holds as they are."""
-    words = request.split()
+    words = request.split(maxsplit=_MAX_WORDS)[:_MAX_WORDS]
     runs = {
         " ".join(words[begin:end])
         for begin in range(len(words))

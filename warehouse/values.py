@@ -21,6 +21,8 @@ _LOCALE = re.compile(r"[a-z]{2,3}[-_][A-Za-z]{2}")
 _CONSTANTS = frozenset({"true", "false", "null", "none"})
 _MAX_TEXT = 200_000
 """Characters of a text that is no JSON that are looked at."""
+_MAX_LETTER = 4_000
+"""Characters of a text inside JSON in which ids are looked for: a letter, but no file."""
 _MIN_TEXT = 4
 _MIN_NUMBER = 1000
 _MIN_DIGITS = 4
@@ -57,7 +59,7 @@ def leaves(value: Any) -> list[str]:
                     if item[0] in "{[" and (inner := _inner(item)) is not None:
                         waiting.append(inner)
                     elif (
-                        len(item) > _MIN_PIECE
+                        _MIN_PIECE < len(item) <= _MAX_LETTER
                         and _has_digit(item)
                         and (pieces := _pieces(item))
                         and len(pieces[0]) < len(item)

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from warehouse.dataflow import Used, _by_hash, _by_index, _by_search, mine_links
 from warehouse.payload import dropped
+from warehouse.records import Call, TrajectoryRecord
+from warehouse.staging import Handling, stage
 from warehouse.values import is_telling, leaves, values_in
 
 SALT = b"pepper"
@@ -115,6 +117,16 @@ def test_references_silence_values_nowhere():
     assert mine_links("", calls, by_value=False) == [(0, 2)]
 
 
+def test_ingest_mines_what_stands_in_templates_and_in_results():
+    calls = [
+        Call("find", 0, {}, result='{"id": 5281.0}', status="ok", call_id="c1"),
+        Call("rate", 1, {"hotel": "{{find.id}}"}, result='{"rate": "R-0815"}', status="error"),
+        Call("book", 2, {"hotel": "5281", "rate": "R-0815"}),
+    ]
+    (staged,), _ = stage([("normalised", TrajectoryRecord("", calls))], "shop", Handling())
+    assert staged.links == [(0, 1, "mined"), (0, 2, "mined")]
+
+
 # --- values ---------------------------------------------------------------------------------------
 
 FOUND = {
@@ -148,6 +160,7 @@ NOT_FOUND = {
     "locale": ({"language": "en-us"}, {"language": "en-us"}),
     "date": ({"date": "2024-10-14"}, {"date": "2024-10-14"}),
     "time": ({"at": "2024-10-14 08:00:00"}, {"at": "2024-10-14 08:00:00"}),
+    "part of a file": ({"id": "TCK-12345"}, {"content": "a TCK-12345 " * 1000}),
     "part of another": ({"id": "H-47112"}, {"id": "H-4711"}),
     "a key": ({"H-4711": 1}, {"id": "H-4711"}),
     "said": ({"town": "Oslo"}, {"town": "Oslo"}),
