@@ -1,24 +1,45 @@
 """Which earlier call an argument came from: the mined dependencies of one trajectory.
 
-Explicit references (``$var1.city$``, ``<node-1>``) settle it. Where a trajectory has none, and its
-source does not state its dependencies either, values are looked up in earlier results, with care
-for values that prove nothing: short text, small numbers, and what the user said in the request.
-Results that are not kept are compared by salted hashes of their values.
+References to earlier results (``$var1.city$``, ``<node-1>``, ``{{steps.2.id}}``) say it. Unless the
+source states its dependencies, values are looked up in earlier results too. References silence
+that neither for other calls nor for other arguments of the same call: where some values are
+referred to, others still stand as they are (a filter's id inside a list, in ComplexFuncBench).
+
+A value comes from the earliest result that holds it. One that an argument carried before any result
+did is the agent's own, and results that repeat it are echoes. Values that prove nothing are left
+out (see ``is_telling``), and so is what the user said. Results that are not kept are compared by
+salted hashes of their values.
 """
 
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from warehouse.payload import is_payload, value_id
 from warehouse.readers.taskbench import references
-from warehouse.values import holds, is_telling, leaves, values_in
+from warehouse.values import (
+    is_plain_json,
+    is_telling,
+    leaves,
+    may_be_part,
+    stands_in,
+    values_in,
+)
 
-_LABEL = re.compile(r"\$(var_?(\d+))\b")
+_LABEL = re.compile(r"\$(var_?([0-9]{1,6}))\b")
+_TEMPLATE = re.compile(r"\{\{([^{}]{1,200})\}\}|\$\{([^{}]{1,200})\}")
+_KEYED = re.compile(r"\[\s*\\?['\"]?([^\[\]'\"\\]+)\\?['\"]?\s*\]")
+_COLLECTIONS = frozenset({"steps", "step", "tasks", "nodes", "calls", "outputs", "results"})
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_STEP = re.compile(r"(?:step|task|node|call|output|result|var)_?([0-9]{1,6})")
 _FEW, _SMALL = 64, 1 << 18
 """Calls, and characters of their results, up to which values are looked for as text."""
+_WORDS, _MAX_WORDS = 6, 2_000
+"""Words of a request that are taken together where arguments are only known by hashes, and how many
+of its words are looked at in this way."""
+_OWN = -1
+"""Origin of a value that an argument carried before any result did."""
 
 _Pairs = Iterator[tuple[int, int]]
 
@@ -34,6 +55,7 @@ class Used:
         results: Their results where they may have been used, as text or as the mapping that
             stands for it, else None.
         call_ids: Their labels, for references such as ``$var1$``.
+        names: Their tools, for references such as ``{{search.id}}``; empty where not known.
     """
 
     turns: Sequence[int]
@@ -41,6 +63,7 @@ class Used:
     arguments: Sequence[Any]
     results: Sequence[str | dict[str, Any] | None]
     call_ids: Sequence[str | None]
+    names: Sequence[str] = ()
 
 
 def mine_links(
@@ -48,120 +71,240 @@ def mine_links(
 ) -> list[tuple[int, int]]:
     """Sorted (source, target) positions: the target's arguments use the source's result.
 
-    Only calls of earlier turns can be sources (design, Decision 2).
+    Only calls of earlier turns can be sources (design, Decision 2). A text that looks like a
+    reference but names no earlier call is a text like any other.
 
     Args:
         request: What the user asked.
         used: The trajectory's calls in order.
-        by_value: Whether to look values up where no reference is found.
+        by_value: Whether to look values up, beside following references.
         salt: Of the hashes in payloads that are not kept.
     """
     turns = used.turns
-    if any(text and ("$var" in text or "<node-" in text) for text in used.texts):
-        pairs: Iterable[tuple[int, int]] = _explicit(used)
-    elif not by_value or not any(used.results):
-        return []
-    elif any(map(is_payload, used.results)) or any(map(is_payload, used.arguments)):
-        pairs = _by_hash(request, used, salt)
-    else:
-        size = sum(len(result) for result in used.results if result)
-        is_small = len(turns) <= _FEW and size <= _SMALL
-        pairs = (_by_search if is_small else _by_index)(request, used)
-    return sorted({(s, t) for s, t in pairs if turns[s] < turns[t]})
+    pairs: set[tuple[int, int]] = set()
+    if any(
+        text and ("$var" in text or "<node-" in text or "{{" in text or "${" in text)
+        for text in used.texts
+    ):
+        pairs = {(s, t) for s, t in _explicit(used) if turns[s] < turns[t]}
+    if by_value and any(used.results):
+        pairs.update(_by_value(request, used, salt))
+    return sorted(pairs)
+
+
+# --- references -----------------------------------------------------------------------------------
 
 
 def _explicit(used: Used) -> list[tuple[int, int]]:
-    labels = {call_id: position for position, call_id in enumerate(used.call_ids) if call_id}
     texts = [text or "" for text in used.texts]
     pairs = references(texts)
+    positions = {label: at for at, label in enumerate(used.call_ids) if label}
+    numbered: list[tuple[int, int]] = []
     for target, text in enumerate(texts):
         for label, number in _LABEL.findall(text):
-            source = labels.get(label, int(number) - 1)
-            if 0 <= source < len(texts):
+            pairs.append((positions.get(label, int(number) - 1), target))
+        for in_braces, in_dollar in _TEMPLATE.findall(text) if "{" in text else ():
+            source = _referred(in_braces, in_dollar, target, used, positions)
+            if type(source) is int:
                 pairs.append((source, target))
-    return pairs
+            elif source is not None:
+                numbered.append((int(source), target))
+    # Steps count from 1, unless there is a step 0.
+    first = int(all(number for number, _ in numbered))
+    pairs += [(number - first, target) for number, target in numbered]
+    return [(s, t) for s, t in pairs if 0 <= s < len(texts)]
 
 
-def _wanted(arguments: Any, said: str) -> set[str]:
-    """Values of a call's arguments whose origin is worth looking for."""
-    if type(arguments) is not dict:
-        return set()
-    return {v for v in leaves(arguments) if is_telling(v) and v.casefold() not in said}
+def _referred(
+    in_braces: str, in_dollar: str, target: int, used: Used, positions: dict[str, int]
+) -> int | str | None:
+    """What ``{{in_braces}}`` or ``${in_dollar}`` names: a position, or a step's number as text.
+
+    A label wins over a tool, of which the latest call before the target is meant. Shell and
+    JavaScript write ``${name}`` too: there a step counts only with a path behind it.
+    """
+    inside = (in_braces or in_dollar).partition("|")[0]
+    parts = [part.strip() for part in _KEYED.sub(r".\1", inside).split(".")]
+    is_listed = len(parts) > 1 and parts[0] in _COLLECTIONS
+    parts = parts[is_listed:]
+    if in_dollar and len(parts) < 2:
+        return None
+    for end in range(len(parts), 0, -1):
+        name = ".".join(parts[:end])
+        if name in positions:
+            return positions[name]
+        if name in used.names:
+            for source in range(target - 1, -1, -1):
+                if used.names[source] == name and used.turns[source] < used.turns[target]:
+                    return source
+    has_path = len(parts) > 1 and not parts[1].isdecimal()
+    if _NUMBER.fullmatch(parts[0]):
+        return parts[0] if is_listed or (has_path and not in_dollar) else None
+    step = None if in_dollar else _STEP.fullmatch(parts[0])
+    return step[1] if step else None
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _by_value(request: str, used: Used, salt: bytes) -> _Pairs:
+    if any(map(is_payload, used.results)) or any(map(is_payload, used.arguments)):
+        return _by_hash(request, used, salt)
+    size = sum(len(result) for result in used.results if result)
+    is_small = len(used.turns) <= _FEW and size <= _SMALL
+    return (_by_search if is_small else _by_index)(request, used)
+
+
+def said_in(request: str) -> str:
+    """The request as values are looked for in it, also with blanks for what joins words."""
+    text = request.casefold()
+    plain = text.replace("_", " ").replace("-", " ").replace(",", "")
+    return text if plain == text else f"{text}\n{plain}"
+
+
+def is_said(value: str, said: str) -> bool:
+    """Whether the user said the value, in other case or with blanks for what joins words."""
+    text = value.casefold()
+    if text in said:
+        return True
+    plain = text.replace("_", " ").replace("-", " ").strip()
+    return plain != text and plain in said
+
+
+def _in_turn(turns: Sequence[int]) -> Sequence[int]:
+    """Positions by turn, and in their order within one."""
+    order = range(len(turns))
+    if all(map(int.__le__, turns, turns[1:])):
+        return order
+    return sorted(order, key=turns.__getitem__)
 
 
 def _by_search(request: str, used: Used) -> _Pairs:
     """Few calls: what no result can hold is told without taking any apart."""
-    turns, said = used.turns, request.casefold()
+    turns, said = used.turns, said_in(request)
+    order = _in_turn(turns)
     texts = [str(result) if result else "" for result in used.results]
     quoted: set[str] = set()
     loose: list[str] = []
-    for text in texts[:-1]:
-        if text and text[0] in "{[" and text[-1] in "}]" and "\\" not in text:
+    apart: dict[int, frozenset[str] | None] = {}
+    for source in order[:-1]:
+        text = texts[source]
+        if is_plain_json(text):
             quoted.update(text.split('"'))  # all texts inside, keys and punctuation too
+            apart[source] = None
         elif text:
             loose.append(text)
-    rest = "\n".join(loose)
+    rest, whole = "\n".join(loose), ""
     # Where something is escaped, values do not stand in the text as they are.
     is_plain = "\\" not in rest
-    for target, arguments in enumerate(used.arguments):
-        if type(arguments) is not dict or not target:
+    origins: dict[str, int] = {}
+    known = 0
+    for target in order:
+        while turns[order[known]] < turns[target]:
+            known += 1
+        arguments = used.arguments[target]
+        if type(arguments) is not dict:
             continue
         for value in leaves(arguments):
-            if (
-                value not in quoted
-                and is_plain
-                and value not in rest
-                # Numbers stand in JSON without quotes.
-                and (value[0] > "9" or not any(value in text for text in texts))
-            ):
-                continue
-            if not is_telling(value) or value.casefold() in said:
-                continue
-            for source in range(target - 1, -1, -1):
-                text = texts[source]
-                if text and turns[source] < turns[target] and holds(text, value):
-                    yield source, target
-                    break
+            origin = origins.get(value)
+            if origin is None:
+                origin = _OWN
+                is_possible = value in quoted or not is_plain or value in rest
+                if known and not is_possible and may_be_part(value):
+                    whole = whole or "\n".join(texts)
+                    is_possible = value in whole
+                if known and is_possible and is_telling(value) and not is_said(value, said):
+                    origin = _earliest(value, order[:known], texts, apart)
+                origins[value] = origin
+            if origin != _OWN:
+                yield origin, target
+
+
+def _earliest(
+    value: str,
+    order: Sequence[int],
+    texts: Sequence[str],
+    apart: dict[int, frozenset[str] | None],
+) -> int:
+    """The first of the results that holds the value.
+
+    ``apart`` keeps their values; None for one that is plain JSON and was not taken apart yet.
+    """
+    for source in order:
+        text = texts[source]
+        if not text or ("\\" not in text and value not in text):
+            continue
+        values = apart.get(source)
+        if values is None:
+            if source in apart and stands_in(text, value):
+                return source
+            values = apart[source] = values_in(text)
+        if value in values:
+            return source
+    return _OWN
 
 
 def _by_index(request: str, used: Used) -> _Pairs:
-    """Many calls: the latest of an earlier turn that gave each value, in one pass."""
-    turns, said = used.turns, request.casefold()
-    latest: dict[str, int] = {}
-    waiting = 0
-    for target, arguments in enumerate(used.arguments):
-        while waiting < target and turns[waiting] < turns[target]:
-            if used.results[waiting]:
-                latest.update(dict.fromkeys(values_in(str(used.results[waiting])), waiting))
-            waiting += 1
+    """Many calls: the earliest place of each value, in one pass."""
+    turns, said = used.turns, said_in(request)
+    order = _in_turn(turns)
+    origins: dict[str, int] = {}
+    known = 0
+    for target in order:
+        while turns[source := order[known]] < turns[target]:
+            known += 1
+            if used.results[source]:
+                _add(origins, values_in(str(used.results[source])), source)
+        arguments = used.arguments[target]
         if type(arguments) is dict:
             for value in leaves(arguments):
-                if value in latest and is_telling(value) and value.casefold() not in said:
-                    yield latest[value], target
+                source = origins.setdefault(value, _OWN)
+                if source != _OWN and is_telling(value) and not is_said(value, said):
+                    yield source, target
 
 
 def _by_hash(request: str, used: Used, salt: bytes) -> _Pairs:
     """Payloads that are not kept: the same, over salted hashes of the values."""
-    turns, said = used.turns, request.casefold()
-    in_request = {value_id(value, salt) for value in values_in(request)}
-    latest: dict[int, int] = {}
-    waiting: deque[int] = deque()
-    for target, arguments in enumerate(used.arguments):
-        while waiting and turns[waiting[0]] < turns[target]:
-            source = waiting.popleft()
+    turns, said = used.turns, said_in(request)
+    order = _in_turn(turns)
+    in_request: set[int] | None = None
+    origins: dict[int, int] = {}
+    known = 0
+    for target in order:
+        while turns[source := order[known]] < turns[target]:
+            known += 1
             result = used.results[source]
-            ids = (
-                result["values"]
-                if is_payload(result)
-                else [value_id(value, salt) for value in values_in(str(result))]
-            )
-            latest.update(dict.fromkeys(ids, source))
+            if is_payload(result):
+                _add(origins, frozenset(result["values"]), source)
+            elif result:
+                values = filter(is_telling, values_in(str(result)))
+                _add(origins, frozenset(value_id(value, salt) for value in values), source)
+        arguments = used.arguments[target]
         if is_payload(arguments):
+            if in_request is None:
+                in_request = {value_id(value, salt) for value in _phrases(request)}
             wanted = set(arguments["values"]) - in_request
+        elif type(arguments) is dict:
+            values = filter(is_telling, leaves(arguments))
+            wanted = {value_id(value, salt) for value in values if not is_said(value, said)}
         else:
-            wanted = {value_id(value, salt) for value in _wanted(arguments, said)}
+            continue
         for value in wanted:
-            if value in latest:
-                yield latest[value], target
-        if used.results[target]:
-            waiting.append(target)
+            source = origins.setdefault(value, _OWN)
+            if source != _OWN:
+                yield source, target
+
+
+def _add(origins: dict[Any, int], values: frozenset[Any], source: int) -> None:
+    origins.update(dict.fromkeys(values.difference(origins), source))
+
+
+def _phrases(request: str) -> set[str]:
+    """Values and runs of words that a request holds as they are."""
+    words = request.split(maxsplit=_MAX_WORDS)[:_MAX_WORDS]
+    runs = {
+        " ".join(words[begin:end])
+        for begin in range(len(words))
+        for end in range(begin + 1, min(begin + _WORDS, len(words)) + 1)
+    }
+    return runs | values_in(request) | {run.strip(".,:;!?\"'()") for run in runs}

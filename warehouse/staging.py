@@ -344,6 +344,7 @@ def _mined(
         arguments=values,
         results=[call.result if call.status == "ok" else None for call in calls],
         call_ids=[call.call_id for call in calls],
+        names=[call.name for call in calls],
     )
     return mine_links(record.request, used, by_value=by_value, salt=salt)
 

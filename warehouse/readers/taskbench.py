@@ -21,7 +21,7 @@ from warehouse.records import (
     TrajectoryRecord,
 )
 
-_NODE_REFERENCE = re.compile(r"<node-(\d+)>")
+_NODE_REFERENCE = re.compile(r"<node-([0-9]{1,6})>")
 
 
 def is_plan(value: Any) -> bool:
