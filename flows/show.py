@@ -215,8 +215,8 @@ def why(value: Mapping[str, Any]) -> None:
     else:
         _table(
             f"{edge} in version {value['version'][:12]}",
-            ("kind", "it is a", "ok", "not recorded", "failed", "after a failure", "held out or not",
-             "first", "last", "weight"),
+            ("kind", "it is a", "ok", "not recorded", "failed", "after a failure",
+             "held out or not", "first", "last", "weight"),
             [
                 (
                     e["kind"], e["standing"], e["num_ok"], e["num_unrecorded"], e["num_failed"],

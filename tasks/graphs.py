@@ -51,6 +51,13 @@ def parameters(settings: Settings) -> GraphParameters:
     return GraphParameters(settings.seed, settings.test_share, settings.validation_share)
 
 
+def frames(settings: Settings, name: str) -> tuple[GraphVersion, pl.DataFrame, pl.DataFrame]:
+    """A version with its nodes and edges."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        version = find_version(con, name)
+        return version, version_nodes(con, version), version_edges(con, version)
+
+
 def build(settings: Settings, *, released: bool = False) -> dict[str, Any]:
     """Build the graph version of the present data; ``graph build --json``.
 

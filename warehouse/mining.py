@@ -187,8 +187,10 @@ def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) 
         "from learning_interval where until is null"
     )
     _divide(con, parameters)
-    con.execute("insert into touched select p.trajectory_id from plan_row p "
-        "join learning_interval i using (trajectory_id) where i.until is null and i.split <> p.split")
+    con.execute(
+        "insert into touched select p.trajectory_id from plan_row p "
+        "join learning_interval i using (trajectory_id) where i.until is null and i.split <> p.split"
+    )
 
 
 def _divide(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:

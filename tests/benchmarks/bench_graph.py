@@ -7,21 +7,16 @@ two of a hundred calls to any tool at all, a tenth failed, over 300 days. Prints
 writes the plot of growth to the folder.
 """
 
-import argparse
-import json
 import resource
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import networkx as nx
 
-from warehouse.changes import diff_versions
 from warehouse.connection import open_warehouse
-from warehouse.graph import build_graph, export_version, find_version, list_versions
+from warehouse.graph import build_graph
 from warehouse.mining import GraphParameters
 
 PARAMETERS = GraphParameters()
