@@ -334,9 +334,13 @@ def graph_show(
 ) -> None:
     """One version in numbers."""
     with _session() as settings:
+        from flows import show_graph
+        from tasks.analysis import structure
         from tasks.graphs import show as run
 
-        _print(run(settings, version), as_json, show.graph_details)
+        value = run(settings, version)
+        value["structure"] = structure(settings, value["version"])
+        _print(value, as_json, show_graph.version)
 
 
 @graph.command("diff")
@@ -347,9 +351,13 @@ def graph_diff(
 ) -> None:
     """What came, went and changed from A to B."""
     with _session() as settings:
+        from flows import show_graph
+        from tasks.analysis import drifted
         from tasks.graphs import diff
 
-        _print(diff(settings, old, new), as_json, show.diff)
+        value = diff(settings, old, new)
+        value["drift"] = drifted(settings, value)
+        _print(value, as_json, show_graph.changes)
 
 
 @graph.command("why")
@@ -361,9 +369,10 @@ def graph_why(
 ) -> None:
     """Why an edge is there: kinds, counts by outcome, days, weight, trajectories."""
     with _session() as settings:
+        from flows import show_graph
         from tasks.graphs import why
 
-        _print(why(settings, source, target, version), as_json, show.why)
+        _print(why(settings, source, target, version), as_json, show_graph.why)
 
 
 @graph.command("rollback")
@@ -373,9 +382,10 @@ def graph_rollback(
 ) -> None:
     """Make an earlier version the latest, until graph build --release."""
     with _session() as settings:
+        from flows import show_graph
         from tasks.graphs import rollback
 
-        _print(rollback(settings, version), as_json, show.rolled_back)
+        _print(rollback(settings, version), as_json, show_graph.rolled_back)
 
 
 @graph.command("collect")

@@ -207,89 +207,9 @@ def graphs(value: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
-def why(value: Mapping[str, Any]) -> None:
-    """The evidence for an edge."""
-    edge = f"{value['source']} -> {value['target']}"
-    if not value["evidence"]:
-        _say(f"{edge} is no edge of version {value['version'][:12]}")
-    else:
-        _table(
-            f"{edge} in version {value['version'][:12]}",
-            ("kind", "it is a", "ok", "not recorded", "failed", "after a failure",
-             "held out or not", "first", "last", "weight"),
-            [
-                (
-                    e["kind"], e["standing"], e["num_ok"], e["num_unrecorded"], e["num_failed"],
-                    e["num_after_failure"], e["num_seen"], e["first_seen"], e["last_seen"],
-                    f"{e['weight']:.2f}",
-                )
-                for e in value["evidence"]
-            ],
-        )  # fmt: skip
-        _say(
-            f"weight: successes, halved every {value['half_life_days']:g} days before "
-            f"{value['mark'] or 'the mark (the data has no clock)'}"
-        )
-    for match in value["types"]:
-        _say(
-            f"type, {match['match']}: {match['resource']} ({match['output']} -> "
-            f"{match['parameter']})"
-        )
-    if value["declared"]:
-        _say(f"declared by its source as: {', '.join(value['declared'])}")
-    if value["reverse"]:
-        back = ", ".join(f"{e['kind']} {e['num_seen']}" for e in value["reverse"])
-        _say(f"the other way round: {back}")
-    if value["trajectories"]:
-        _table(
-            f"{value['num_trajectories']} trajectories, the latest first",
-            ("trajectory", "source", "its id", "day", "kind", "outcome", "calls", "request"),
-            [
-                (
-                    t["trajectory_id"][:12], t["source"], t["native_id"], t["on_day"], t["kind"],
-                    t["outcome"] + (", held out" if t["is_held_out"] else ""),
-                    f"{t['source_position']} -> {t['target_position']}", t["request"][:60],
-                )
-                for t in value["trajectories"]
-            ],
-        )  # fmt: skip
-
-
-def rolled_back(value: Mapping[str, Any]) -> None:
-    """What is the latest now, and how to go on."""
-    _say(
-        f"version {value['version'][:12]} is the latest again (before: {value['from'][:12]}); "
-        "later builds are kept and do not replace it until: toolatlas graph build --release"
-    )
-
-
-def graph_details(value: Mapping[str, Any]) -> None:
-    """One version in numbers."""
-    graph({**value, "new": True})
-    _table(
-        "Evidence",
-        ("kind", "outcome", "held out", "tool pairs", "times seen"),
-        [
-            (
-                e["kind"],
-                e["outcome"],
-                "yes" if e["is_held_out"] else "no",
-                e["pairs"],
-                e["num_seen"],
-            )
-            for e in value["evidence"]
-        ],
-    )
-    _table(
-        "Strongest edges of the learning graph",
-        ("from", "to", "kind", "seen"),
-        [(e["source"], e["target"], e["kind"], e["num_seen"]) for e in value["strongest"]],
-    )
-    for source, count in value["declared_edges"].items():
-        _say(f"{source} declares {count} edges; they stay out of learning")
-    if value["unlisted"]:
-        names = [f"{t['name']} (nearest: {', '.join(t['nearest'][:1])})" for t in value["unlisted"]]
-        _say(f"called but in no catalogue: {_some(names)}")
+def _some(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "none"
 
 
 def diff(value: Mapping[str, Any]) -> None:
@@ -302,6 +222,8 @@ def diff(value: Mapping[str, Any]) -> None:
     for kind in ("added", "removed", "changed"):
         if tools[kind]:
             _say(f"  {kind}: {_some(tools[kind])}")
+    if tools["renamed"]:
+        _say(f"  renamed: {_some([f'{old} -> {new}' for old, new in tools['renamed']])}")
     _say(
         f"edges: {len(edges['added'])} added, {len(edges['removed'])} removed, "
         f"{len(edges['strengthened'])} strengthened, {len(edges['weakened'])} weakened"
@@ -309,11 +231,6 @@ def diff(value: Mapping[str, Any]) -> None:
     for kind in ("added", "removed"):
         if edges[kind]:
             _say(f"  {kind}: {_some([f'{e[0]} -> {e[1]}' for e in edges[kind]])}")
-
-
-def _some(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "none"
 
 
 def suites(value: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flows.show import _say, _table
+from flows.show import _say, _some, _table, diff, graph
 
 
 def structure(value: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ def structure(value: Mapping[str, Any]) -> None:
 
 def drift(value: Mapping[str, Any]) -> None:
     """The verdict with its reasons, then what changed most."""
-    _say(f"Drift from {value['from'][:12]} to {value['to'][:12]}: {value['verdict']}")
+    _say(f"Drift of use: {value['verdict']}")
     for reason in value["reasons"]:
         _say(f"  - {reason}")
     for name in ("tools", "adjacent", "dataflow"):
@@ -109,3 +109,104 @@ def _listed(title: str, listed: Mapping[str, Any], columns: tuple[str, ...], cel
         shown = len(listed["first"])
         of_all = f", {shown} of {listed['num']:,}" if shown < listed["num"] else ""
         _table(f"{title}{of_all}", columns, [cells(item) for item in listed["first"]])
+
+
+def version(value: Mapping[str, Any]) -> None:
+    """One version in numbers, and what it looks like."""
+    graph({**value, "new": True})
+    _say(
+        f"built of data up to {value['mark']['last'] or 'an unknown time'} by code "
+        f"{value['code_version']}, parent {(value['parent'] or 'none')[:12]}"
+    )
+    _table(
+        "Evidence",
+        ("kind", "outcome", "held out", "tool pairs", "times seen"),
+        [
+            (
+                e["kind"],
+                e["outcome"],
+                "yes" if e["is_held_out"] else "no",
+                e["pairs"],
+                e["num_seen"],
+            )
+            for e in value["evidence"]
+        ],
+    )
+    _table(
+        "Strongest edges of the learning graph",
+        ("from", "to", "kind", "seen"),
+        [(e["source"], e["target"], e["kind"], e["num_seen"]) for e in value["strongest"]],
+    )
+    types = value["types"]
+    _say(
+        f"by types: {types['strict_pairs']:,} tool pairs fit strictly, "
+        f"{types['partial_pairs']:,} more in part, over {types['resources']:,} resources"
+    )
+    for source, count in value["declared_edges"].items():
+        _say(f"{source} declares {count} edges; they stay out of learning")
+    structure(value["structure"])
+    if value["unlisted"]:
+        names = [f"{t['name']} (nearest: {', '.join(t['nearest'][:1])})" for t in value["unlisted"]]
+        _say(f"called but in no catalogue: {_some(names)}")
+
+
+def why(value: Mapping[str, Any]) -> None:
+    """The evidence for an edge."""
+    edge = f"{value['source']} -> {value['target']}"
+    if not value["evidence"]:
+        _say(f"{edge} is no edge of version {value['version'][:12]}")
+    else:
+        _table(
+            f"{edge} in version {value['version'][:12]}",
+            ("kind", "it is a", "ok", "not recorded", "failed", "after a failure",
+             "held out or not", "first", "last", "weight"),
+            [
+                (
+                    e["kind"], e["standing"], e["num_ok"], e["num_unrecorded"], e["num_failed"],
+                    e["num_after_failure"], e["num_seen"], e["first_seen"], e["last_seen"],
+                    f"{e['weight']:.2f}",
+                )
+                for e in value["evidence"]
+            ],
+        )  # fmt: skip
+        _say(
+            f"weight: successes, halved every {value['half_life_days']:g} days before "
+            f"{value['mark'] or 'the mark (the data has no clock)'}"
+        )
+    for match in value["types"]:
+        _say(
+            f"type, {match['match']}: {match['resource']} ({match['output']} -> "
+            f"{match['parameter']})"
+        )
+    if value["declared"]:
+        _say(f"declared by its source as: {', '.join(value['declared'])}")
+    if value["reverse"]:
+        back = ", ".join(f"{e['kind']} {e['num_seen']}" for e in value["reverse"])
+        _say(f"the other way round: {back}")
+    if value["trajectories"]:
+        _table(
+            f"{value['num_trajectories']} trajectories, the latest first",
+            ("trajectory", "source", "its id", "day", "kind", "outcome", "calls", "request"),
+            [
+                (
+                    t["trajectory_id"][:12], t["source"], t["native_id"], t["on_day"], t["kind"],
+                    t["outcome"] + (", held out" if t["is_held_out"] else ""),
+                    f"{t['source_position']} -> {t['target_position']}", t["request"][:60],
+                )
+                for t in value["trajectories"]
+            ],
+        )  # fmt: skip
+
+
+def rolled_back(value: Mapping[str, Any]) -> None:
+    """What is the latest now, and how to go on."""
+    _say(
+        f"version {value['version'][:12]} is the latest again (before: {value['from'][:12]}); "
+        "later builds are kept and do not replace it until: toolatlas graph build --release"
+    )
+
+
+def changes(value: Mapping[str, Any]) -> None:
+    """What changed between two versions, and whether use drifted."""
+    diff(value)
+    drift(value["drift"])

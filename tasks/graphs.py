@@ -8,6 +8,8 @@ from typing import Any
 import polars as pl
 
 from models.graph import read_examples, tool_graph
+from models.resources import resource_graph
+from models.type_edges import summarise_types, type_match
 from models.types import Example, ToolGraph
 from tasks.settings import Settings, code_version
 from warehouse.aliases import renames, withdrawn
@@ -126,6 +128,7 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
         "tools": dict(nodes.group_by("status").len().sort("status").iter_rows()),
         "evidence": by_kind.to_dicts(),
         "strongest": strongest.head(10).to_dicts(),
+        "types": summarise_types(resource_graph(nodes))._asdict(),
         "declared_edges": dict(declared),
         "unlisted": unlisted,
     }
@@ -147,7 +150,11 @@ def why(settings: Settings, source: str, target: str, version: str) -> dict[str,
     """The evidence for an edge of a version; ``graph why --json``."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         found = find_version(con, version)
-        return explain_edge(con, found, source, target, half_life_days=settings.half_life_days)
+        told = explain_edge(con, found, source, target, half_life_days=settings.half_life_days)
+        types = resource_graph(version_nodes(con, found))
+    active = {told["source"], told["target"]} <= set(types.tools)
+    matches = type_match(types, told["source"], told["target"]) if active else []
+    return {**told, "types": [match._asdict() for match in matches]}
 
 
 def rollback(settings: Settings, version: str) -> dict[str, Any]:

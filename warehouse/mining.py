@@ -189,7 +189,8 @@ def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) 
     _divide(con, parameters)
     con.execute(
         "insert into touched select p.trajectory_id from plan_row p "
-        "join learning_interval i using (trajectory_id) where i.until is null and i.split <> p.split"
+        "join learning_interval i using (trajectory_id) "
+        "where i.until is null and i.split <> p.split"
     )
 
 
