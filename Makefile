@@ -41,6 +41,7 @@ down: $(VENV)/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)
 	$(BIN)/python tests/benchmarks/bench_ingest.py --calls 200000
+	$(BIN)/python tests/benchmarks/bench_graph.py --calls 2000000 --rows 500000
 	$(BIN)/python tests/benchmarks/bench_mining.py --data $(dir $(DATA))
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
 

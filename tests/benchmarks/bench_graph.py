@@ -1,19 +1,23 @@
-"""How fast the graph is built, and what its history costs: ratios in one run, and growth.
+"""How fast evidence is mined and the graph is built: ratios in one run.
 
-    python tests/benchmarks/bench_graph.py [--calls 10000000] [--rows 1000000] [--out FOLDER]
+    python tests/benchmarks/bench_graph.py [--calls 10000000] [--rows 1000000]
 
 Calls are made in DuckDB: five a trajectory, one of 300 workflows over 1,000 tools (a skewed draw),
-two of a hundred calls to any tool at all, a tenth failed, over 300 days. Prints one JSON object and
-writes the plot of growth to the folder.
+two of a hundred calls to any tool at all, a tenth failed, over 300 days. Prints one JSON object.
+What the history of a graph costs: bench_history.py.
 """
 
+import argparse
+import json
 import resource
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import networkx as nx
 
 from warehouse.connection import open_warehouse
 from warehouse.graph import build_graph
@@ -138,3 +142,55 @@ class Clock:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._con, name)
+
+
+def by_networkx(con: duckdb.DuckDBPyConnection) -> nx.DiGraph:
+    """The same counts by a loop over Python rows."""
+    graph = nx.DiGraph()
+    before = (None, None)
+    for trajectory, name in con.execute(
+        "select trajectory_id, name from call order by trajectory_id, position"
+    ).fetchall():
+        if before[0] == trajectory and before[1] != name:
+            edge = graph.get_edge_data(before[1], name)
+            graph.add_edge(before[1], name, times=1 + (edge["times"] if edge else 0))
+        before = (trajectory, name)
+    return graph
+
+
+def against_networkx(folder: Path, calls: int) -> dict[str, Any]:
+    """Our mining and the loop over the same calls."""
+    with open_warehouse(folder / "networkx.duckdb") as con:
+        con.execute(LIMIT)
+        fill(con, 0, calls // 5, calls // 5, 1)
+        steps = Clock(con)
+        version = build(steps)
+        ours = con.execute(
+            "select sum(num_seen) from edge_interval where until is null"
+        ).fetchall()[0][0]
+        loop, graph = timed(lambda: by_networkx(con))
+    theirs = sum(times for *_, times in graph.edges(data="times"))
+    if (version.edges, ours) != (graph.number_of_edges(), theirs):
+        raise RuntimeError(f"expected {theirs} tellings of edges, mined {ours}")
+    return {
+        "calls": calls,
+        "networkx_s": loop,
+        "adjacent_evidence_s": round(steps.mining, 3),
+        "networkx_to_ours": round(loop / steps.mining, 1),
+    }
+
+
+def main() -> None:
+    """Both comparisons."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="calls for networkx")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        result = {"mining": mining(Path(name), arguments.calls)}
+        result["networkx"] = against_networkx(Path(name), arguments.rows)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
