@@ -1,0 +1,321 @@
+"""Positions of tools in a picture: forces inside communities, communities packed side by side.
+
+Attraction and repulsion follow T. Fruchterman and E. Reingold, "Graph Drawing by Force-directed
+Placement", Software: Practice and Experience 21(11), 1991, section "Modelling the forces", from a
+start as in U. Brandes and C. Pich, "Eigensolver Methods for Progressive Multidimensional Scaling
+of Large Data", Graph Drawing 2006, section 4 (pivots). Large communities are repelled by the
+centres of square cells instead of by every tool.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+from scipy.spatial import cKDTree
+
+CELL = (84.0, 46.0)
+"""Room that a tool takes with its label: width and height in pixels at zoom 1."""
+
+_DENSE = 500
+_ROUNDS = 160
+_PIVOTS = 30
+_CELLS = 24
+_GAP = 1.0
+_ASPECT = 1.5
+
+Positions = Float[np.ndarray, "n 2"]
+
+
+def place(
+    keys: Sequence[str],
+    pairs: Int[np.ndarray, "num_edges 2"],
+    weights: Float[np.ndarray, " num_edges"],
+    groups: Int[np.ndarray, " n"] | None = None,
+    *,
+    seed: int,
+    cell: tuple[float, float] = CELL,
+) -> Positions:
+    """Where each tool stands: x to the right and y down, the picture's centre at 0.
+
+    Tools that share an edge are near one another, no two communities overlap, and tools without an
+    edge stand in a grid at the right in the order of their keys. The same input gives the same
+    positions, whatever order edges come in.
+
+    Args:
+        keys: Tools, each once.
+        pairs: Rows of ``keys``, source and target; loops are ignored.
+        weights: Of the pairs, positive; heavy ones pull harder, by their logarithm.
+        groups: Community of each tool; default: the connected parts.
+        seed: Of the small shifts that keep equal tools apart.
+        cell: No two tools of one community are closer than this both across and down.
+
+    Returns:
+        Float64, shape ``[n, 2]``, whole pixels.
+    """
+    n = len(keys)
+    if n == 0:
+        return np.zeros((0, 2))
+    adjacency = _adjacency(n, pairs, weights)
+    is_linked = np.diff(adjacency.indptr) > 0
+    if groups is None:
+        _, groups = connected_components(adjacency, directed=False)
+    order = np.array(sorted(range(n), key=lambda row: keys[row]))
+    blocks = _blocks(groups, is_linked, order)
+    shapes = [_community(adjacency[rows][:, rows], seed) for rows in blocks]
+    centres = _pack(blocks, shapes, adjacency, np.asarray(groups))
+    positions = np.zeros((n, 2))
+    for rows, shape, centre in zip(blocks, shapes, centres, strict=True):
+        positions[rows] = shape + centre
+    alone = order[~is_linked[order]]
+    positions[alone] = _grid(len(alone), positions[is_linked])
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    return np.round((positions - (low + high) / 2) * cell) + 0.0
+
+
+def separate(
+    positions: Positions,
+    sizes: Float[np.ndarray, "n 2"],
+    *,
+    width: float | None = None,
+    rounds: int = 400,
+) -> Positions:
+    """Positions near the given ones at which rectangles of these sizes do not overlap.
+
+    Args:
+        positions: Centres of the rectangles.
+        sizes: Their widths and heights.
+        width: Where given, the rectangles stay between 0 and this across; they may run out down.
+        rounds: Most steps; a crowd that needs more keeps some overlap.
+    """
+    here = positions.astype(float).copy()
+    reach = float(sizes.max(initial=0.0))
+    for _ in range(rounds):
+        near = cKDTree(here).query_pairs(reach, p=np.inf, output_type="ndarray")
+        near = near[np.lexsort((near[:, 1], near[:, 0]))]
+        a, b = near[:, 0], near[:, 1]
+        apart = here[b] - here[a]
+        overlap = (sizes[a] + sizes[b]) / 2 - np.abs(apart)
+        hits = (overlap > 1e-6).all(axis=1)
+        if not hits.any():
+            break
+        a, b, apart, overlap = a[hits], b[hits], apart[hits], overlap[hits]
+        # Along the axis that needs the smaller step, measured in sizes.
+        axis = (overlap / (sizes[a] + sizes[b])).argmin(axis=1)
+        if width is not None:
+            axis = np.where(sizes[a, 0] + sizes[b, 0] > width, 1, axis)
+        rows = np.arange(len(a))
+        sign = np.where(apart[rows, axis] < 0, -1.0, 1.0)
+        step = sign * (overlap[rows, axis] * 0.5 + 1e-3)
+        move = np.zeros_like(here)
+        np.add.at(move, (b, axis), step)
+        np.add.at(move, (a, axis), -step)
+        times = np.zeros_like(here)
+        np.add.at(times, (b, axis), 1.0)
+        np.add.at(times, (a, axis), 1.0)
+        here += move / np.sqrt(np.maximum(times, 1.0))
+        if width is not None:
+            here[:, 0] = np.clip(here[:, 0], sizes[:, 0] / 2, width - sizes[:, 0] / 2)
+    return here
+
+
+def _adjacency(n: int, pairs: np.ndarray, weights: np.ndarray) -> csr_array:
+    """Symmetric, without loops; entries grow with the logarithm of the weight, 1 on average."""
+    pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    weights = np.log1p(np.maximum(np.asarray(weights, dtype=float), 0.0)) + 0.1
+    order = np.lexsort((weights, pairs[:, 1], pairs[:, 0]))
+    pairs, weights = pairs[order], weights[order]
+    other = pairs[:, 0] != pairs[:, 1]
+    source, target, weights = pairs[other, 0], pairs[other, 1], weights[other]
+    if len(weights):
+        weights = weights / weights.mean()
+    ends = np.concatenate([source, target]), np.concatenate([target, source])
+    return coo_array((np.concatenate([weights, weights]), ends), shape=(n, n)).tocsr()
+
+
+def _blocks(groups: np.ndarray, is_linked: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
+    """Rows of the linked tools of each community in key order; the largest community first."""
+    found: dict[int, list[int]] = {}
+    for row in order:
+        if is_linked[row]:
+            found.setdefault(int(groups[row]), []).append(int(row))
+    return [np.array(rows) for rows in sorted(found.values(), key=len, reverse=True)]
+
+
+# --- inside a community: a cell is 1 by 1 ---------------------------------------------------------
+
+
+def _community(adjacency: csr_array, seed: int) -> Positions:
+    """Positions of a community's tools around 0."""
+    n = adjacency.shape[0]
+    if n == 1:
+        return np.zeros((1, 2))
+    here = _forces(adjacency, _start(adjacency, seed))
+    here = _turned(here)
+    tree = cKDTree(here)
+    nearest = np.median(tree.query(here, k=2)[0][:, 1])
+    # Room for most; the rest is pushed.
+    here = here * (1.0 / max(float(nearest), 1e-9))
+    here = separate(here, np.ones((n, 2)))
+    return here - (here.min(axis=0) + here.max(axis=0)) / 2
+
+
+def _start(adjacency: csr_array, seed: int) -> Positions:
+    """Steps to a few pivots, projected on the two directions in which they differ most."""
+    n = adjacency.shape[0]
+    shifts = np.random.default_rng(seed).normal(size=(n, 2))
+    steps = np.zeros((n, 0))
+    pivot = int(np.diff(adjacency.indptr).argmax())
+    for _ in range(min(_PIVOTS, n)):
+        far = dijkstra(adjacency, directed=False, indices=pivot, unweighted=True)
+        far[np.isinf(far)] = far[np.isfinite(far)].max() + 2.0
+        steps = np.column_stack([steps, far])
+        pivot = int(steps.min(axis=1).argmax())
+    squares = steps**2
+    squares = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    _, vectors = np.linalg.eigh(squares.T @ squares)
+    here = squares @ vectors[:, -2:][:, ::-1] if squares.shape[1] > 1 else np.zeros((n, 2))
+    spread = here.std(axis=0)
+    here = here / np.where(spread > 1e-9, spread, 1.0)
+    here = here * np.where(here[np.abs(here).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
+    return (here + 0.1 * shifts) * np.sqrt(n) / 2.5  # type: ignore[no-any-return]
+
+
+def _forces(adjacency: csr_array, here: Positions) -> Positions:
+    """Rounds of attraction along edges and repulsion among all, with steps that shrink.
+
+    A tool with many neighbours repels more, so that hubs do not collapse into one heap.
+    """
+    n = len(here)
+    edges = adjacency.tocoo()
+    mass = (1.0 + np.diff(adjacency.indptr)) ** 0.5
+    mass = mass / mass.mean()
+    rounds = _ROUNDS if n <= 2000 else max(40, _ROUNDS * 2000 // n)
+    for step in np.linspace(0.12 * np.sqrt(n), 0.02, rounds):
+        apart = here[edges.coords[1]] - here[edges.coords[0]]
+        length = np.sqrt((apart**2).sum(axis=1))
+        pull = (edges.data * length)[:, None] * apart
+        force = _repulsion(here, mass)
+        for axis in (0, 1):
+            force[:, axis] += np.bincount(edges.coords[0], pull[:, axis], minlength=n)
+        force -= 0.02 * (here - here.mean(axis=0)) * mass[:, None]
+        size = np.sqrt((force**2).sum(axis=1))
+        here = here + force * (np.minimum(size, step) / np.maximum(size, 1e-9))[:, None]
+    return here
+
+
+def _repulsion(here: Positions, mass: np.ndarray) -> Positions:
+    """Sum over all others of mass times mass by distance; by cells where there are many tools."""
+    if len(here) <= _DENSE:
+        centres, heavy, soft = here, mass, 1e-2
+    else:
+        low = here.min(axis=0)
+        side = float((here.max(axis=0) - low).max()) / _CELLS + 1e-9
+        at = ((here - low) // side).astype(np.int64)
+        index = at[:, 0] * (_CELLS + 1) + at[:, 1]
+        used, index = np.unique(index, return_inverse=True)
+        heavy = np.bincount(index, mass, minlength=len(used))
+        centres = np.column_stack(
+            [np.bincount(index, mass * here[:, axis], minlength=len(used)) for axis in (0, 1)]
+        )
+        centres = centres / heavy[:, None]
+        soft = side**2 / 6
+    x = (here[:, None, 0] - centres[None, :, 0]).astype(np.float32)
+    y = (here[:, None, 1] - centres[None, :, 1]).astype(np.float32)
+    share = heavy.astype(np.float32)[None, :] / (x * x + y * y + np.float32(soft))
+    return np.column_stack([(x * share).sum(axis=1), (y * share).sum(axis=1)]) * mass[:, None]
+
+
+def _turned(here: Positions) -> Positions:
+    """The longer side across, because labels are wide."""
+    middle = here - here.mean(axis=0)
+    (xx, xy), (_, yy) = middle.T @ middle
+    angle = -0.5 * np.arctan2(2 * xy, xx - yy)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return middle @ np.array([[cos, sin], [-sin, cos]])  # type: ignore[no-any-return]
+
+
+# --- communities side by side ---------------------------------------------------------------------
+
+
+def _pack(
+    blocks: list[np.ndarray], shapes: list[Positions], adjacency: csr_array, groups: np.ndarray
+) -> Positions:
+    """Centres of the communities: those with edges to others around them, the others in rows."""
+    if not blocks:
+        return np.zeros((0, 2))
+    block = np.full(adjacency.shape[0], -1)
+    for i, rows in enumerate(blocks):
+        block[rows] = i
+    edges = adjacency.tocoo()
+    ends = block[edges.coords[0]], block[edges.coords[1]]
+    between = coo_array((edges.data, ends), shape=(len(blocks), len(blocks))).tocsr()
+    between.setdiag(0)
+    between.eliminate_zeros()
+    sizes = np.array([np.ptp(shape, axis=0) + 1.0 + _GAP for shape in shapes])
+    _, parts = connected_components(between, directed=False)
+    centres = np.zeros((len(blocks), 2))
+    members = [np.flatnonzero(parts == part) for part in dict.fromkeys(parts.tolist())]
+    boxes = []
+    for rows in members:
+        centres[rows] = _around(sizes[rows], between[rows][:, rows].toarray())
+        low = (centres[rows] - sizes[rows] / 2).min(axis=0)
+        high = (centres[rows] + sizes[rows] / 2).max(axis=0)
+        centres[rows] -= low
+        boxes.append(high - low)
+    for rows, corner in zip(members, _in_rows(np.array(boxes)), strict=True):
+        centres[rows] += corner
+    return centres
+
+
+def _around(sizes: np.ndarray, ties: np.ndarray) -> Positions:
+    """Centres of rectangles, each at the free place nearest to those it is tied to."""
+    centres = np.zeros_like(sizes)
+    placed = [0]
+    left = set(range(1, len(sizes)))
+    while left:
+        pull = ties[:, placed].sum(axis=1)
+        row = max(left, key=lambda i: (pull[i], -i))
+        weights = ties[row, placed] if pull[row] > 0 else np.ones(len(placed))
+        wanted = (weights[:, None] * centres[placed]).sum(axis=0) / weights.sum()
+        # Free places touch a rectangle that is there: its sides and corners, moved by half of ours.
+        room = (sizes[placed] + sizes[row]) / 2
+        shares = np.linspace(-1, 1, 9)
+        sides = [(s, e) for s in shares for e in (-1, 1)] + [(e, s) for s in shares for e in (-1, 1)]
+        places = (centres[placed][:, None] + room[:, None] * np.array(sides)).reshape(-1, 2)
+        distance = (((places - wanted) / (_ASPECT, 1.0)) ** 2).sum(axis=1)
+        for at in np.argsort(distance, kind="stable"):
+            clash = np.abs(places[at] - centres[placed]) < room - 1e-9
+            if not clash.all(axis=1).any():
+                centres[row] = places[at]
+                break
+        placed.append(row)
+        left.remove(row)
+    return centres
+
+
+def _in_rows(boxes: np.ndarray) -> Positions:
+    """Corners of boxes in rows, the tallest first, about half as wide again as high."""
+    width = max(float(boxes[:, 0].max()), float(np.sqrt(boxes.prod(axis=1).sum() * _ASPECT * 0.6)))
+    corners = np.zeros_like(boxes)
+    x = y = tallest = 0.0
+    for i in sorted(range(len(boxes)), key=lambda i: (-boxes[i, 1], -boxes[i, 0], i)):
+        if x > 0 and x + boxes[i, 0] > width:
+            x, y, tallest = 0.0, y + tallest, 0.0
+        corners[i] = x, y
+        x += boxes[i, 0]
+        tallest = max(tallest, boxes[i, 1])
+    return corners
+
+
+def _grid(count: int, others: Positions) -> Positions:
+    """Rows of places to the right of all others, as high as they are, or a block of its own."""
+    if count == 0:
+        return np.zeros((0, 2))
+    low, high = (others.min(axis=0), others.max(axis=0)) if len(others) else (np.zeros(2),) * 2
+    height = max(high[1] - low[1] + 1.0, np.sqrt(count / _ASPECT))
+    columns = int(np.ceil(count / max(1, int(height))))
+    index = np.arange(count)
+    left = high[0] + 2.0 if len(others) else 0.0
+    return np.column_stack([left + index % columns, low[1] + index // columns]).astype(float)
