@@ -15,15 +15,17 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.spatial import cKDTree
 
-CELL = (84.0, 46.0)
-"""Room that a tool takes with its label: width and height in pixels at zoom 1."""
+CELL = (72.0, 50.0)
+"""Room that a tool takes: width and height in pixels at zoom 1."""
 
 _DENSE = 500
 _ROUNDS = 160
 _PIVOTS = 30
 _CELLS = 24
 _GAP = 1.0
-_ASPECT = 1.5
+_ASPECT = 1.1
+_ROOM = 2.0
+_EVEN = 0.5
 
 Positions = Float[np.ndarray, "n 2"]
 
@@ -91,7 +93,7 @@ def separate(
     """
     here = positions.astype(float).copy()
     reach = float(sizes.max(initial=0.0))
-    for _ in range(rounds):
+    for done in range(rounds):
         near = cKDTree(here).query_pairs(reach, p=np.inf, output_type="ndarray")
         near = near[np.lexsort((near[:, 1], near[:, 0]))]
         a, b = near[:, 0], near[:, 1]
@@ -103,8 +105,8 @@ def separate(
         a, b, apart, overlap = a[hits], b[hits], apart[hits], overlap[hits]
         # Along the axis that needs the smaller step, measured in sizes.
         axis = (overlap / (sizes[a] + sizes[b])).argmin(axis=1)
-        if width is not None:
-            axis = np.where(sizes[a, 0] + sizes[b, 0] > width, 1, axis)
+        if width is not None and done > rounds // 4:
+            axis = np.ones_like(axis)
         rows = np.arange(len(a))
         sign = np.where(apart[rows, axis] < 0, -1.0, 1.0)
         step = sign * (overlap[rows, axis] * 0.5 + 1e-3)
@@ -152,11 +154,7 @@ def _community(adjacency: csr_array, seed: int) -> Positions:
     if n == 1:
         return np.zeros((1, 2))
     here = _forces(adjacency, _start(adjacency, seed))
-    here = _turned(here)
-    tree = cKDTree(here)
-    nearest = np.median(tree.query(here, k=2)[0][:, 1])
-    # Room for most; the rest is pushed.
-    here = here * (1.0 / max(float(nearest), 1e-9))
+    here = _spread(_turned(here))
     here = separate(here, np.ones((n, 2)))
     return here - (here.min(axis=0) + here.max(axis=0)) / 2
 
@@ -234,6 +232,19 @@ def _turned(here: Positions) -> Positions:
     angle = -0.5 * np.arctan2(2 * xy, xx - yy)
     cos, sin = np.cos(angle), np.sin(angle)
     return middle @ np.array([[cos, sin], [-sin, cos]])  # type: ignore[no-any-return]
+
+
+def _spread(here: Positions) -> Positions:
+    """Into a box with room for all, crowds wider and voids narrower than they came.
+
+    On each axis a coordinate becomes the mean of itself and its rank, both scaled to the box.
+    """
+    n = len(here)
+    box = np.full(2, np.sqrt(_ROOM * n)) if n > 3 else np.array([n, 1.0])
+    ranks = here.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable") / max(n - 1, 1)
+    low, span = here.min(axis=0), np.ptp(here, axis=0)
+    shares = (here - low) / np.where(span > 1e-9, span, 1.0)
+    return ((1 - _EVEN) * shares + _EVEN * ranks) * box  # type: ignore[no-any-return]
 
 
 # --- communities side by side ---------------------------------------------------------------------
