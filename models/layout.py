@@ -23,7 +23,8 @@ _ROUNDS = 160
 _PIVOTS = 30
 _CELLS = 24
 _GAP = 1.0
-_ASPECT = 1.1
+_ASPECT = 0.85
+"""Width by height in cells, which are wider than high."""
 _ROOM = 2.0
 _EVEN = 0.5
 
@@ -105,7 +106,7 @@ def separate(
         a, b, apart, overlap = a[hits], b[hits], apart[hits], overlap[hits]
         # Along the axis that needs the smaller step, measured in sizes.
         axis = (overlap / (sizes[a] + sizes[b])).argmin(axis=1)
-        if width is not None and done > rounds // 4:
+        if width is not None and done > rounds * 3 // 4:
             axis = np.ones_like(axis)
         rows = np.arange(len(a))
         sign = np.where(apart[rows, axis] < 0, -1.0, 1.0)
@@ -240,7 +241,7 @@ def _spread(here: Positions) -> Positions:
     On each axis a coordinate becomes the mean of itself and its rank, both scaled to the box.
     """
     n = len(here)
-    box = np.full(2, np.sqrt(_ROOM * n)) if n > 3 else np.array([n, 1.0])
+    box = np.sqrt(_ROOM * n * np.array([_ASPECT, 1 / _ASPECT])) if n > 3 else np.array([n, 1.0])
     ranks = here.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable") / max(n - 1, 1)
     low, span = here.min(axis=0), np.ptp(here, axis=0)
     shares = (here - low) / np.where(span > 1e-9, span, 1.0)
@@ -307,8 +308,8 @@ def _around(sizes: np.ndarray, ties: np.ndarray) -> Positions:
 
 
 def _in_rows(boxes: np.ndarray) -> Positions:
-    """Corners of boxes in rows, the tallest first, about half as wide again as high."""
-    width = max(float(boxes[:, 0].max()), float(np.sqrt(boxes.prod(axis=1).sum() * _ASPECT * 0.6)))
+    """Corners of boxes in rows, the tallest first."""
+    width = max(float(boxes[:, 0].max()), float(np.sqrt(boxes.prod(axis=1).sum() * _ASPECT)))
     corners = np.zeros_like(boxes)
     x = y = tallest = 0.0
     for i in sorted(range(len(boxes)), key=lambda i: (-boxes[i, 1], -boxes[i, 0], i)):

@@ -31,7 +31,7 @@ _MOST_EDGES = 90
 _MARGIN = 24
 _TOP = 96
 _LETTER = 6.9
-_LINE = 22
+_LINE = 18
 
 Pair = tuple[str, str]
 
@@ -174,7 +174,7 @@ def _positions(
     """Places of the tools in the picture, and its height."""
     index = {key: i for i, key in enumerate(keys)}
     rows = np.array([(index[s], index[t]) for s, t in pairs], dtype=np.int64).reshape(-1, 2)
-    where = place(keys, rows, np.ones(len(rows)), seed=0, cell=(120.0, 62.0))
+    where = place(keys, rows, np.ones(len(rows)), seed=0, cell=(110.0, 62.0))
     room = WIDTH - 2 * _MARGIN
     sizes = np.array([(max(map(len, _names(key))) * _LETTER + 16, 58.0) for key in keys])
     low, high = (where - sizes / 2).min(axis=0), (where + sizes / 2).max(axis=0)

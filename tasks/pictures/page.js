@@ -19,6 +19,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 const number = value => value.toLocaleString("en");
+const plural = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 const dayText = offset => new Date((days.first + offset) * 864e5).toISOString().slice(0, 10);
 
 const KINDS = {
@@ -142,13 +143,17 @@ const maxSeen = Math.max(1, ...pairs.map((_, p) => total(p)));
 const lively = pairs.length <= 600;
 const thick = Math.min(2.5, Math.max(1, Math.sqrt(NUM / 120)));
 
+function sizeOf(n) {
+  const size = 14 + 24 * Math.log1p(weight[n]) / Math.log1p(maxWeight);
+  return Math.sqrt(thick) * (nodes.change && nodes.change[n] ? Math.max(26, size) : size);
+}
 const spaceColour = n => data.spaces.length > 1 ? colours.hues[nodes.space[n] % 8] : colours.tool;
 const spaceShape = n => data.spaces.length > 1 ? SHAPES[nodes.space[n] % 8] : "ellipse";
 
 const cy = window.cy = cytoscape({
   container: byId("graph"),
   elements: nodes.key.map((key, n) => ({
-    group: "nodes", data: { id: "n" + n, n, size: Math.sqrt(thick) * (14 + 24 * Math.log1p(weight[n]) / Math.log1p(maxWeight)) },
+    group: "nodes", data: { id: "n" + n, n, size: sizeOf(n) },
     position: { x: nodes.x[n], y: nodes.y[n] },
   })),
   layout: { name: "preset" },
@@ -309,7 +314,7 @@ function showResources() {
 const canvas = byId("labels"), pen = canvas.getContext("2d");
 const busy = nodes.key.map((_, n) => n).sort((a, b) => weight[b] - weight[a] || a - b);
 const BLOCK = 7, IMPORTANT = 24;
-let waiting = false;
+let waiting = false, wholeZoom = 1;
 function labelsSoon() {
   if (waiting) return;
   waiting = true;
@@ -389,6 +394,7 @@ function drawLabels() {
   };
   if (chosen) chosen.near.forEach((n, i) => one(n, i < chosen.sure, i < chosen.sure ? "always" : false));
   else {
+    if (zoom < 1.6 * wholeZoom) spaceNames(spots).forEach(([text, spot]) => put(text, spot, true, true, colours.soft));
     const order = state.byChange ? busy.filter(n => nodes.change[n]).concat(busy.filter(n => !nodes.change[n])) : busy;
     order.forEach((n, i) => one(n, false, i < IMPORTANT));
   }
@@ -396,6 +402,20 @@ function drawLabels() {
     const { name, x, y } = data.resources;
     name.forEach((text, r) => put(text, { x: x[r] * zoom + pan.x, y: y[r] * zoom + pan.y, half: 5 * zoom }, false, false, colours.type));
   }
+}
+// Names of namespaces over their middles, while all of the picture is in sight.
+function spaceNames(spots) {
+  if (data.spaces.length < 2) return [];
+  const sums = data.spaces.map(() => [0, 0, 0]);
+  spots.forEach((spot, n) => {
+    if (!spot) return;
+    const sum = sums[nodes.space[n]];
+    sum[0] += spot.x;
+    sum[1] += spot.y;
+    sum[2]++;
+  });
+  return data.spaces.map((text, s) => [text, sums[s]]).filter(([, sum]) => sum[2] > 4)
+    .sort((a, b) => b[1][2] - a[1][2]).map(([text, [x, y, count]]) => [text, { x: x / count, y: y / count - 7, half: 0 }]);
 }
 cy.on("viewport resize position", labelsSoon);
 
@@ -468,7 +488,11 @@ cy.on("tap", event => { if (event.target === cy) clear(); });
 
 const panel = byId("details");
 function show(...children) {
+  const isHere = panel.contains(document.activeElement);
   panel.replaceChildren(...children.filter(child => child != null));
+  const heading = panel.querySelector("h2");
+  heading.tabIndex = -1;
+  if (isHere) heading.focus();
   panel.scrollTop = 0;
 }
 function table(rows) {
@@ -494,9 +518,9 @@ const goPair = p => make("button", { type: "button", class: "go", onclick: () =>
 
 function diffText() {
   const t = data.diff.tools, e = data.diff.edges;
-  return `Since version ${(data.diff.from || "nothing").slice(0, 12)}: ${number(t.added)} tools came, ${number(t.removed)} went, `
-    + `${number(t.changed)} changed, ${number(t.renamed)} renamed; ${number(e.added)} edges came, ${number(e.removed)} went, `
-    + `${number(e.strengthened)} were seen more often, ${number(e.weakened)} less often.`;
+  return `Since version ${(data.diff.from || "nothing").slice(0, 12)}: ${plural(t.added, "tool")} came, ${number(t.removed)} went, `
+    + `${number(t.changed)} changed, ${number(t.renamed)} renamed; ${plural(e.added, "edge")} came, ${number(e.removed)} went, `
+    + `${number(e.strengthened)} seen more often, ${number(e.weakened)} less often.`;
 }
 
 function describeNode(n) {
@@ -589,6 +613,8 @@ function fillControls() {
   Object.keys(STANDINGS).filter(held => data.standings.includes(held)).forEach(held =>
     tick(byId("standings"), held, sample(STANDINGS[held].dash ? held : "soft", STANDINGS[held].dash, STANDINGS[held].arrow),
       count(e => standingName(e) === held), STANDINGS[held].says));
+  byId("meanings").replaceChildren(...[...data.kinds.map(kind => [kind, KINDS[kind]]), ...data.standings.map(held => [held, STANDINGS[held]])]
+    .flatMap(([name, look]) => [make("dt", {}, name), make("dd", {}, look ? look.says : "")]));
   if (data.spaces.length > 1) {
     byId("spaces-box").hidden = false;
     byId("spaces").replaceChildren();
@@ -610,7 +636,7 @@ function fillControls() {
     byId("changes").hidden = false;
     const { tools, edges: lines } = data.diff;
     byId("change-legend").replaceChildren(...Object.entries(CHANGES).map(([change, look]) => {
-      const parts = [tools[change] != null ? `${number(tools[change])} tools` : null, lines[change] != null ? `${number(lines[change])} edges` : null];
+      const parts = [tools[change] != null ? plural(tools[change], "tool") : null, lines[change] != null ? plural(lines[change], "edge") : null];
       return make("div", {}, sample(change === "changed" ? "weakened" : change, look.dash), make("span", { class: "name" }, `${look.sign} ${look.says}`),
         make("span", { class: "count" }, parts.filter(Boolean).join(", ")));
     }));
@@ -722,6 +748,7 @@ const zoomBy = factor => cy.zoom({ level: cy.zoom() * factor, renderedPosition: 
 function fit() {
   const box = cy.nodes().not(".off").boundingBox({ includeOverlays: false });
   const side = Math.min(70, cy.width() / 8), zoom = Math.min(1.5, (cy.width() - 2 * side) / box.w, (cy.height() - 80) / box.h);
+  wholeZoom = zoom;
   cy.viewport({ zoom, pan: { x: cy.width() / 2 - (box.x1 + box.w / 2) * zoom, y: (cy.height() - 30) / 2 - (box.y1 + box.h / 2) * zoom } });
 }
 byId("in").addEventListener("click", () => zoomBy(1.35));
