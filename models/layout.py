@@ -67,14 +67,15 @@ def place(
     order = np.array(sorted(range(n), key=lambda row: keys[row]))
     blocks = _blocks(groups, is_linked, order)
     shapes = [_community(adjacency[rows][:, rows], seed) for rows in blocks]
-    centres = _pack(blocks, shapes, adjacency, np.asarray(groups))
+    centres = _pack(blocks, shapes, adjacency)
     positions = np.zeros((n, 2))
     for rows, shape, centre in zip(blocks, shapes, centres, strict=True):
         positions[rows] = shape + centre
     alone = order[~is_linked[order]]
     positions[alone] = _grid(len(alone), positions[is_linked])
     low, high = positions.min(axis=0), positions.max(axis=0)
-    return np.round((positions - (low + high) / 2) * cell) + 0.0
+    placed: Positions = np.round((positions - (low + high) / 2) * cell) + 0.0
+    return placed
 
 
 def separate(
@@ -82,19 +83,21 @@ def separate(
     sizes: Float[np.ndarray, "n 2"],
     *,
     width: float | None = None,
-    rounds: int = 400,
+    rounds: int = 200,
 ) -> Positions:
     """Positions near the given ones at which rectangles of these sizes do not overlap.
 
     Args:
         positions: Centres of the rectangles.
         sizes: Their widths and heights.
-        width: Where given, the rectangles stay between 0 and this across; they may run out down.
-        rounds: Most steps; a crowd that needs more keeps some overlap.
+        width: Where given, the rectangles stay between 0 and this across, and what still overlaps
+            after all rounds moves down. Without it a crowd that needs more rounds keeps some
+            overlap.
+        rounds: Most steps.
     """
     here = positions.astype(float).copy()
     reach = float(sizes.max(initial=0.0))
-    for done in range(rounds):
+    for _ in range(rounds):
         near = cKDTree(here).query_pairs(reach, p=np.inf, output_type="ndarray")
         near = near[np.lexsort((near[:, 1], near[:, 0]))]
         a, b = near[:, 0], near[:, 1]
@@ -106,20 +109,31 @@ def separate(
         a, b, apart, overlap = a[hits], b[hits], apart[hits], overlap[hits]
         # Along the axis that needs the smaller step, measured in sizes.
         axis = (overlap / (sizes[a] + sizes[b])).argmin(axis=1)
-        if width is not None and done > rounds * 3 // 4:
-            axis = np.ones_like(axis)
         rows = np.arange(len(a))
         sign = np.where(apart[rows, axis] < 0, -1.0, 1.0)
         step = sign * (overlap[rows, axis] * 0.5 + 1e-3)
-        move = np.zeros_like(here)
-        np.add.at(move, (b, axis), step)
-        np.add.at(move, (a, axis), -step)
-        times = np.zeros_like(here)
-        np.add.at(times, (b, axis), 1.0)
-        np.add.at(times, (a, axis), 1.0)
+        move, times = np.zeros_like(here), np.zeros_like(here)
+        for end, way in ((a, -1.0), (b, 1.0)):
+            np.add.at(move, (end, axis), way * step)
+            np.add.at(times, (end, axis), 1.0)
         here += move / np.sqrt(np.maximum(times, 1.0))
         if width is not None:
             here[:, 0] = np.clip(here[:, 0], sizes[:, 0] / 2, width - sizes[:, 0] / 2)
+    return here if width is None else _dropped(here, sizes)
+
+
+def _dropped(here: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """From the top down, each rectangle below those that it would overlap."""
+    order = here[:, 1].argsort(kind="stable")
+    here = here.copy()
+    for i, row in enumerate(order):
+        above = order[:i]
+        room = (sizes[above] + sizes[row]) / 2
+        while True:
+            clash = (np.abs(here[row] - here[above]) < room - 1e-9).all(axis=1)
+            if not clash.any():
+                break
+            here[row, 1] = (here[above, 1] + room[:, 1])[clash].max()
     return here
 
 
@@ -149,7 +163,7 @@ def _blocks(groups: np.ndarray, is_linked: np.ndarray, order: np.ndarray) -> lis
 # --- inside a community: a cell is 1 by 1 ---------------------------------------------------------
 
 
-def _community(adjacency: csr_array, seed: int) -> Positions:
+def _community(adjacency: csr_array, seed: int) -> np.ndarray:
     """Positions of a community's tools around 0."""
     n = adjacency.shape[0]
     if n == 1:
@@ -157,10 +171,11 @@ def _community(adjacency: csr_array, seed: int) -> Positions:
     here = _forces(adjacency, _start(adjacency, seed))
     here = _spread(_turned(here))
     here = separate(here, np.ones((n, 2)))
-    return here - (here.min(axis=0) + here.max(axis=0)) / 2
+    here -= (here.min(axis=0) + here.max(axis=0)) / 2
+    return here
 
 
-def _start(adjacency: csr_array, seed: int) -> Positions:
+def _start(adjacency: csr_array, seed: int) -> np.ndarray:
     """Steps to a few pivots, projected on the two directions in which they differ most."""
     n = adjacency.shape[0]
     shifts = np.random.default_rng(seed).normal(size=(n, 2))
@@ -181,7 +196,7 @@ def _start(adjacency: csr_array, seed: int) -> Positions:
     return (here + 0.1 * shifts) * np.sqrt(n) / 2.5  # type: ignore[no-any-return]
 
 
-def _forces(adjacency: csr_array, here: Positions) -> Positions:
+def _forces(adjacency: csr_array, here: np.ndarray) -> np.ndarray:
     """Rounds of attraction along edges and repulsion among all, with steps that shrink.
 
     A tool with many neighbours repels more, so that hubs do not collapse into one heap.
@@ -204,7 +219,7 @@ def _forces(adjacency: csr_array, here: Positions) -> Positions:
     return here
 
 
-def _repulsion(here: Positions, mass: np.ndarray) -> Positions:
+def _repulsion(here: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """Sum over all others of mass times mass by distance; by cells where there are many tools."""
     if len(here) <= _DENSE:
         centres, heavy, soft = here, mass, 1e-2
@@ -223,10 +238,11 @@ def _repulsion(here: Positions, mass: np.ndarray) -> Positions:
     x = (here[:, None, 0] - centres[None, :, 0]).astype(np.float32)
     y = (here[:, None, 1] - centres[None, :, 1]).astype(np.float32)
     share = heavy.astype(np.float32)[None, :] / (x * x + y * y + np.float32(soft))
-    return np.column_stack([(x * share).sum(axis=1), (y * share).sum(axis=1)]) * mass[:, None]
+    sums = np.column_stack([(x * share).sum(axis=1), (y * share).sum(axis=1)])
+    return sums * mass[:, None]  # type: ignore[no-any-return]
 
 
-def _turned(here: Positions) -> Positions:
+def _turned(here: np.ndarray) -> np.ndarray:
     """The longer side across, because labels are wide."""
     middle = here - here.mean(axis=0)
     (xx, xy), (_, yy) = middle.T @ middle
@@ -235,7 +251,7 @@ def _turned(here: Positions) -> Positions:
     return middle @ np.array([[cos, sin], [-sin, cos]])  # type: ignore[no-any-return]
 
 
-def _spread(here: Positions) -> Positions:
+def _spread(here: np.ndarray) -> np.ndarray:
     """Into a box with room for all, crowds wider and voids narrower than they came.
 
     On each axis a coordinate becomes the mean of itself and its rank, both scaled to the box.
@@ -251,9 +267,7 @@ def _spread(here: Positions) -> Positions:
 # --- communities side by side ---------------------------------------------------------------------
 
 
-def _pack(
-    blocks: list[np.ndarray], shapes: list[Positions], adjacency: csr_array, groups: np.ndarray
-) -> Positions:
+def _pack(blocks: list[np.ndarray], shapes: list[np.ndarray], adjacency: csr_array) -> np.ndarray:
     """Centres of the communities: those with edges to others around them, the others in rows."""
     if not blocks:
         return np.zeros((0, 2))
@@ -281,7 +295,7 @@ def _pack(
     return centres
 
 
-def _around(sizes: np.ndarray, ties: np.ndarray) -> Positions:
+def _around(sizes: np.ndarray, ties: np.ndarray) -> np.ndarray:
     """Centres of rectangles, each at the free place nearest to those it is tied to."""
     centres = np.zeros_like(sizes)
     placed = [0]
@@ -294,7 +308,9 @@ def _around(sizes: np.ndarray, ties: np.ndarray) -> Positions:
         # Free places touch a rectangle that is there: its sides and corners, moved by half of ours.
         room = (sizes[placed] + sizes[row]) / 2
         shares = np.linspace(-1, 1, 9)
-        sides = [(s, e) for s in shares for e in (-1, 1)] + [(e, s) for s in shares for e in (-1, 1)]
+        sides = [(s, e) for s in shares for e in (-1, 1)] + [
+            (e, s) for s in shares for e in (-1, 1)
+        ]
         places = (centres[placed][:, None] + room[:, None] * np.array(sides)).reshape(-1, 2)
         distance = (((places - wanted) / (_ASPECT, 1.0)) ** 2).sum(axis=1)
         for at in np.argsort(distance, kind="stable"):
@@ -307,7 +323,7 @@ def _around(sizes: np.ndarray, ties: np.ndarray) -> Positions:
     return centres
 
 
-def _in_rows(boxes: np.ndarray) -> Positions:
+def _in_rows(boxes: np.ndarray) -> np.ndarray:
     """Corners of boxes in rows, the tallest first."""
     width = max(float(boxes[:, 0].max()), float(np.sqrt(boxes.prod(axis=1).sum() * _ASPECT)))
     corners = np.zeros_like(boxes)
@@ -321,7 +337,7 @@ def _in_rows(boxes: np.ndarray) -> Positions:
     return corners
 
 
-def _grid(count: int, others: Positions) -> Positions:
+def _grid(count: int, others: np.ndarray) -> np.ndarray:
     """Rows of places to the right of all others, as high as they are, or a block of its own."""
     if count == 0:
         return np.zeros((0, 2))

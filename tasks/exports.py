@@ -61,7 +61,11 @@ def to_graphml(
             b'xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns '
             b'http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">\n'
         )
-        for prefix, frame, of in (("g", about, "graph"), ("v", shown, "node"), ("w", attributes, "edge")):
+        for prefix, frame, of in (
+            ("g", about, "graph"),
+            ("v", shown, "node"),
+            ("w", attributes, "edge"),
+        ):
             for i, (name, kind) in enumerate(frame.schema.items()):
                 out.write(
                     f'<key id="{prefix}{i}" for="{of}" attr.name="{escape(name)}" '
@@ -170,5 +174,3 @@ def _xml_text(name: str, kind: pl.DataType) -> pl.Expr:
 def _escaped(texts: pl.Series) -> pl.Series:
     used = texts.drop_nulls().unique()
     return texts.replace(used, pl.Series([escape(text) for text in used], dtype=pl.String))
-
-

@@ -85,7 +85,11 @@ def planted(num_tools, num_edges, num_groups, seed=0):
     pairs = set()
     while len(pairs) < num_edges:
         a = int(rng.integers(num_tools))
-        b = int(rng.choice(members[group[a]])) if rng.random() < 0.9 else int(rng.integers(num_tools))
+        b = (
+            int(rng.choice(members[group[a]]))
+            if rng.random() < 0.9
+            else int(rng.integers(num_tools))
+        )
         if a != b:
             pairs.add((a, b))
     kinds = ("adjacent", "adjacent", "dataflow", "declared", "predicted")

@@ -52,16 +52,19 @@ def diff_picture(
     caption = _caption(diff)
     if not concerned:
         return _svg(120, [*caption, _text(_MARGIN, 84, "Nothing changed.", size=15)])
-    keys = _chosen(tools, edges, most)
-    near = _unchanged(summary, keys, edges, most)
-    keys = sorted({*keys, *(end for pair in near for end in pair)})
+    chosen = _chosen(tools, edges, most)
+    near = _unchanged(summary, chosen, edges, most)
+    keys = sorted({*chosen, *(end for pair in near for end in pair)})
     shown = [pair for pair in edges if pair[0] in keys and pair[1] in keys and pair[0] != pair[1]]
     shown = shown[:_MOST_EDGES]
     lines = {**dict.fromkeys(near), **{pair: edges[pair][0] for pair in reversed(shown)}}
     at, height = _positions(keys, list(lines))
     left = len(concerned) - len(concerned & set(keys))
     hidden = len(edges) - len(shown)
-    note = [f"{count(left, 'more tool')}" if left else "", f"{count(hidden, 'more arrow')}" if hidden else ""]
+    note = [
+        f"{count(left, 'more tool')}" if left else "",
+        f"{count(hidden, 'more arrow')}" if hidden else "",
+    ]
     parts = [*caption, *_legend({*tools.values(), *lines.values()})]
     if any(note):
         parts.append(
@@ -168,14 +171,12 @@ def _names(key: str) -> list[str]:
     return [name[:cut], rest if len(rest) <= _LINE else rest[: _LINE - 1] + "…"]
 
 
-def _positions(
-    keys: list[str], pairs: list[Pair]
-) -> tuple[dict[str, tuple[float, float]], int]:
+def _positions(keys: list[str], pairs: list[Pair]) -> tuple[dict[str, tuple[float, float]], int]:
     """Places of the tools in the picture, and its height."""
     index = {key: i for i, key in enumerate(keys)}
     rows = np.array([(index[s], index[t]) for s, t in pairs], dtype=np.int64).reshape(-1, 2)
     where = place(keys, rows, np.ones(len(rows)), seed=0, cell=(110.0, 62.0))
-    room = WIDTH - 2 * _MARGIN
+    room = float(WIDTH - 2 * _MARGIN)
     sizes = np.array([(max(map(len, _names(key))) * _LETTER + 16, 58.0) for key in keys])
     low, high = (where - sizes / 2).min(axis=0), (where + sizes / 2).max(axis=0)
     where = (where - low) * min(1.25, room / (high[0] - low[0]))
@@ -210,7 +211,8 @@ def _svg(height: int, parts: list[str]) -> str:
 def _text(
     x: float, y: float, text: str, *, size: int = 12, colour: str = "#1b1f24", more: str = ""
 ) -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="{colour}"{more}>{escape(text)}</text>'
+    place = f'x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="{colour}"{more}'
+    return f"<text {place}>{escape(text)}</text>"
 
 
 def _caption(diff: Mapping[str, Any]) -> list[str]:

@@ -239,6 +239,10 @@ function apply() {
     for (const e of pair.edges) {
       if (!state.kinds.has(kindName(e)) || !state.standings.has(standingName(e))) continue;
       if (state.onlyChanges && !changeOf(e)) continue;
+      if (changeOf(e) === "removed") {
+        if (state.byChange) pair.shown.push(e);
+        continue;
+      }
       const count = countOf(e);
       if (count === 0 && !isStated(e)) continue;
       if (isStated(e) && !state.untimed) continue;
@@ -271,7 +275,8 @@ function apply() {
     cy.edges().not(".link").toggleClass("thin", thin);
     let shownNodes = 0;
     nodeAt.forEach((element, n) => {
-      const on = state.spaces.has(nodes.space[n]) && (!state.linked || touched.has(n))
+      const on = state.spaces.has(nodes.space[n]) && (state.byChange || nodes.status[n] !== "gone") && (!state.linked || touched.has(n))
+        
         && (!state.onlyChanges || nodes.change[n] || touched.has(n));
       element.toggleClass("off", !on).data(nodeLook(n));
       shownNodes += on ? 1 : 0;
@@ -364,12 +369,12 @@ function drawLabels() {
     if (!chosen || chosen.near.includes(n)) room.take(x - half, y - half, 2 * half, 2 * half, 1);
     return { x, y, half };
   });
-  const put = (text, { x, y, half }, bold, sure, colour) => {
+  const put = (text, { x, y, half, fixed }, bold, sure, colour) => {
     pen.font = (bold ? "600 13px " : "12px ") + "system-ui, 'DejaVu Sans', sans-serif";
     const w = pen.measureText(text).width + 4, inside = at => Math.max(w / 2 + 2, Math.min(wide - w / 2 - 2, at));
     const places = [[inside(x), y + half + 2], [inside(x), y - half - 16], [x + half + 3 + w / 2, y - 7], [x - half - 3 - w / 2, y - 7]];
     let best = null, least = Infinity;
-    for (const [cx, top] of places) {
+    for (const [cx, top] of fixed ? places.slice(0, 1) : places) {
       if (cx - w / 2 < 0 || cx + w / 2 > wide || top < 0 || top + 14 > high) continue;
       const cost = room.cost(cx - w / 2, top + 1, w, 12);
       if (cost < least) [best, least] = [[cx, top], cost];
@@ -415,7 +420,7 @@ function spaceNames(spots) {
     sum[2]++;
   });
   return data.spaces.map((text, s) => [text, sums[s]]).filter(([, sum]) => sum[2] > 4)
-    .sort((a, b) => b[1][2] - a[1][2]).map(([text, [x, y, count]]) => [text, { x: x / count, y: y / count - 7, half: 0 }]);
+    .sort((a, b) => b[1][2] - a[1][2]).map(([text, [x, y, count]]) => [text, { x: x / count, y: y / count - 8, half: 0, fixed: true }]);
 }
 cy.on("viewport resize position", labelsSoon);
 

@@ -62,7 +62,9 @@ def render_page(
     tools = _tools(nodes, summary, diff)
     lines, num_left_out = _lines(summary, diff)
     index = {key: row for row, key in enumerate(tools["key"])}
-    pairs = np.array([(index[s], index[t]) for s, t in lines.select("source", "target").iter_rows()])
+    pairs = np.array(
+        [(index[s], index[t]) for s, t in lines.select("source", "target").iter_rows()]
+    )
     positions = place(
         tools["key"],
         pairs.reshape(-1, 2).astype(np.int64),
@@ -139,7 +141,9 @@ def _tools(
         named |= {end for change in CHANGES for edge in diff["edges"][change] for end in edge[:2]}
     keys = sorted(rows.keys() | named)
     found = [rows.get(key, {}) for key in keys]
-    spaces = [row.get("namespace", key.partition("/")[0]) for key, row in zip(keys, found, strict=True)]
+    spaces = [
+        row.get("namespace", key.partition("/")[0]) for key, row in zip(keys, found, strict=True)
+    ]
     names = [row.get("name", key.partition("/")[2]) for key, row in zip(keys, found, strict=True)]
     used = sorted(set(spaces))
     position = {space: i for i, space in enumerate(used)}
@@ -188,9 +192,7 @@ def _groups(tools: Mapping[str, Any], groups: Mapping[str, int] | None) -> np.nd
 # --- edges ----------------------------------------------------------------------------------------
 
 
-def _lines(
-    summary: pl.DataFrame, diff: Mapping[str, Any] | None
-) -> tuple[pl.DataFrame, int]:
+def _lines(summary: pl.DataFrame, diff: Mapping[str, Any] | None) -> tuple[pl.DataFrame, int]:
     """The summary with what changed, the most seen rows of it; how many rows were left out."""
     if diff is None:
         lines = summary
@@ -256,9 +258,7 @@ def _span(daily: pl.DataFrame) -> tuple[int, int]:
     return _day(first), _day(last) - _day(first) + 1
 
 
-def _daily(
-    lines: pl.DataFrame, daily: pl.DataFrame, days: tuple[int, int]
-) -> dict[str, list[int]]:
+def _daily(lines: pl.DataFrame, daily: pl.DataFrame, days: tuple[int, int]) -> dict[str, list[int]]:
     """(edge, day, count) as columns; an edge is its position in ``lines``."""
     rows = (
         lines.select(*_EDGE, pl.int_range(pl.len()).alias("edge"))
@@ -285,9 +285,7 @@ def _tool_changes(diff: Mapping[str, Any], keys: Sequence[str]) -> list[str | No
     return [changes.get(key) for key in keys]
 
 
-def _diff(
-    diff: Mapping[str, Any], keys: Sequence[str], lines: pl.DataFrame
-) -> dict[str, Any]:
+def _diff(diff: Mapping[str, Any], keys: Sequence[str], lines: pl.DataFrame) -> dict[str, Any]:
     """Counts for the legend, old names by position, and (old, new) counts by edge."""
     old = {new: key for key, new in diff["tools"].get("renamed", ())}
     return {
@@ -312,8 +310,11 @@ def _resources(
 ) -> dict[str, Any] | None:
     """Types in the middle of their tools, and links [type, tool, 1 where the tool gives it]."""
     links = sorted(
-        {(name, index[key], int(role == "output")) for key, name, role in resources or ()
-         if key in index}
+        {
+            (name, index[key], int(role == "output"))
+            for key, name, role in resources or ()
+            if key in index
+        }
     )
     if not links:
         return None
@@ -330,4 +331,4 @@ def _resources(
 
 
 def _whole(values: np.ndarray) -> list[int]:
-    return [int(round(value)) for value in values.tolist()]
+    return [round(value) for value in values.tolist()]

@@ -35,7 +35,12 @@ def test_counts_by_outcome_decay_by_day_and_untimed_evidence_stays():
             ("a", "b", "adjacent", "after_failure", MARCH, False, 5),
         )
     ).to_dicts()
-    assert [row[f"num_{o}"] for o in ("ok", "unrecorded", "failed", "after_failure")] == [5, 2, 3, 5]
+    assert [row[f"num_{o}"] for o in ("ok", "unrecorded", "failed", "after_failure")] == [
+        5,
+        2,
+        3,
+        5,
+    ]
     assert (row["num_seen"], row["num_learning"]) == (15, 5)
     assert (row["first_seen"], row["last_seen"]) == (JANUARY, MARCH)
     assert row["weight"] == pytest.approx(4 / 2 + 1 + 2)
