@@ -21,7 +21,7 @@ CELL = (72.0, 50.0)
 _DENSE = 500
 _ROUNDS = 160
 _PIVOTS = 30
-_CELLS = 24
+_CELLS = 18
 _GAP = 1.0
 _ASPECT = 0.85
 """Width by height in cells, which are wider than high."""
@@ -205,7 +205,7 @@ def _forces(adjacency: csr_array, here: np.ndarray) -> np.ndarray:
     edges = adjacency.tocoo()
     mass = (1.0 + np.diff(adjacency.indptr)) ** 0.5
     mass = mass / mass.mean()
-    rounds = _ROUNDS if n <= 2000 else max(40, _ROUNDS * 2000 // n)
+    rounds = _ROUNDS if n <= 1500 else max(40, _ROUNDS * 1500 // n)
     for step in np.linspace(0.12 * np.sqrt(n), 0.02, rounds):
         apart = here[edges.coords[1]] - here[edges.coords[0]]
         length = np.sqrt((apart**2).sum(axis=1))
@@ -235,11 +235,15 @@ def _repulsion(here: np.ndarray, mass: np.ndarray) -> np.ndarray:
         )
         centres = centres / heavy[:, None]
         soft = side**2 / 6
-    x = (here[:, None, 0] - centres[None, :, 0]).astype(np.float32)
-    y = (here[:, None, 1] - centres[None, :, 1]).astype(np.float32)
-    share = heavy.astype(np.float32)[None, :] / (x * x + y * y + np.float32(soft))
-    sums = np.column_stack([(x * share).sum(axis=1), (y * share).sum(axis=1)])
-    return sums * mass[:, None]  # type: ignore[no-any-return]
+    near, centres = here.astype(np.float32), centres.astype(np.float32)
+    x = near[:, None, 0] - centres[None, :, 0]
+    y = near[:, None, 1] - centres[None, :, 1]
+    share = x * x
+    share += y * y
+    share += np.float32(soft)
+    np.divide(heavy.astype(np.float32), share, out=share)
+    sums = [np.einsum("ij,ij->i", offset, share) * mass for offset in (x, y)]
+    return np.column_stack(sums)
 
 
 def _turned(here: np.ndarray) -> np.ndarray:

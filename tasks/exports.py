@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-from tasks.xml import escape
+from tasks.xml_text import escape
 
 Target = str | Path | BinaryIO
 """A path, or a stream of bytes."""

@@ -9,7 +9,7 @@ import polars as pl
 
 from models.layout import place, separate
 from tasks.markdown import count
-from tasks.xml import escape
+from tasks.xml_text import escape
 
 WIDTH = 900
 """Pixels across."""

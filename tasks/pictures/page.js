@@ -142,6 +142,7 @@ const maxWeight = Math.max(1, ...weight);
 const maxSeen = Math.max(1, ...pairs.map((_, p) => total(p)));
 const lively = pairs.length <= 600;
 const thick = Math.min(2.5, Math.max(1, Math.sqrt(NUM / 120)));
+const RESOURCE = 28 * thick;
 
 function sizeOf(n) {
   const size = 14 + 24 * Math.log1p(weight[n]) / Math.log1p(maxWeight);
@@ -174,7 +175,7 @@ function paint() {
       "background-opacity": 0.15, "border-color": "data(colour)", "border-style": "dashed", "border-width": 2 } },
     { selector: "node[?change]", style: { "border-width": 4, "border-color": "data(colour)" } },
     { selector: "node.resource", style: {
-      width: 9, height: 9, shape: "diamond", "background-color": colours.type, "border-width": 0 } },
+      width: RESOURCE, height: RESOURCE, shape: "round-diamond", "background-color": colours.type, "border-width": 0 } },
     { selector: "edge", style: {
       width: "data(width)", "line-color": "data(colour)", "target-arrow-color": "data(colour)",
       "target-arrow-shape": "data(arrow)", "arrow-scale": 0.9, "line-style": "data(line)",
@@ -183,8 +184,8 @@ function paint() {
     { selector: "edge.thin", style: { "curve-style": "haystack", "haystack-radius": 0, opacity: 0.5 } },
     { selector: "edge:loop", style: { "curve-style": "bezier", "loop-sweep": "40deg" } },
     { selector: "edge.link", style: {
-      width: 1, "line-color": colours.type, "target-arrow-color": colours.type,
-      "target-arrow-shape": "triangle", "line-style": "dotted", "curve-style": "straight", opacity: 0.6 } },
+      width: 1.5 * thick, "line-color": colours.type, "target-arrow-color": colours.type,
+      "target-arrow-shape": "triangle", "line-style": "dashed", "line-dash-pattern": KINDS.type.dash, "curve-style": "straight", opacity: 0.7 } },
     { selector: ".faded", style: { opacity: 0.1 } },
     { selector: "node.faded", style: { opacity: 0.22 } },
     { selector: ".off", style: { display: "none" } },
@@ -224,7 +225,7 @@ function pairLook(p) {
   const look = {
     colour, arrow: (STANDINGS[held] || STANDINGS.dependency).arrow,
     opacity: state.byChange && !pair.change ? 0.4 : 0.75,
-    width: (pair.change ? 1.5 : 0) + thick * (1 + 5 * Math.log1p(Math.max(pair.count - 1, 0)) / Math.log1p(maxSeen)),
+    width: (pair.change ? 3 : 0) + thick * (1 + 5 * Math.log1p(Math.max(pair.count - 1, 0)) / Math.log1p(maxSeen)),
     line: dash ? "dashed" : "solid", dash: dash || null,
   };
   return look;
@@ -397,15 +398,15 @@ function drawLabels() {
     const text = name.length > longest && !bold ? name.slice(0, longest - 1) + "\u2026" : name;
     put(change ? CHANGES[change].sign + " " + text : text, spots[n], bold, sure, colours.text);
   };
+  if (state.resources && data.resources) {
+    const { name, x, y } = data.resources;
+    name.forEach((text, r) => put(text, { x: x[r] * zoom + pan.x, y: y[r] * zoom + pan.y, half: RESOURCE * zoom / 2 }, true, !chosen, colours.type));
+  }
   if (chosen) chosen.near.forEach((n, i) => one(n, i < chosen.sure, i < chosen.sure ? "always" : false));
   else {
     if (zoom < 1.6 * wholeZoom) spaceNames(spots).forEach(([text, spot]) => put(text, spot, true, true, colours.soft));
     const order = state.byChange ? busy.filter(n => nodes.change[n]).concat(busy.filter(n => !nodes.change[n])) : busy;
     order.forEach((n, i) => one(n, false, i < IMPORTANT));
-  }
-  if (state.resources && data.resources) {
-    const { name, x, y } = data.resources;
-    name.forEach((text, r) => put(text, { x: x[r] * zoom + pan.x, y: y[r] * zoom + pan.y, half: 5 * zoom }, false, false, colours.type));
   }
 }
 // Names of namespaces over their middles, while all of the picture is in sight.
@@ -611,6 +612,7 @@ function fillControls() {
   const facts = Object.entries(data.facts).map(([name, value]) => make("span", {}, name + " ", make("b", {}, String(value))));
   byId("facts").replaceChildren(...facts);
   const count = test => { let times = 0; for (let e = 0; e < LINES; e++) if (test(e)) times++; return times; };
+  for (const [box, names] of [["kinds", data.kinds], ["standings", data.standings]]) byId(box).parentElement.hidden = !names.length;
   byId("kinds").replaceChildren();
   rank.concat(data.kinds.filter(kind => !rank.includes(kind))).filter(kind => data.kinds.includes(kind)).forEach(kind =>
     tick(byId("kinds"), kind, sample(KINDS[kind] ? kind : "adjacent", (KINDS[kind] || {}).dash), count(e => kindName(e) === kind), (KINDS[kind] || {}).says));

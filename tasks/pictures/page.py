@@ -321,7 +321,7 @@ def _resources(
     names = sorted({name for name, _, _ in links})
     members = [[tool for name, tool, _ in links if name == wanted] for wanted in names]
     middles = np.array([positions[rows].mean(axis=0) for rows in members])
-    middles = separate(middles, np.full((len(names), 2), (60.0, 26.0)))
+    middles = separate(middles, np.full((len(names), 2), (110.0, 60.0)))
     return {
         "name": names,
         "x": _whole(middles[:, 0]),

@@ -164,6 +164,16 @@ def test_the_diff_shows_changes_alone(show):
     assert page.evaluate("cy.nodes().not('.off').length") == 4
 
 
+def test_types_are_a_layer_of_their_own(show):
+    links = [("s/a", "image", "output"), ("s/b", "image", "input")]
+    page = show(render(small(), resources=links))
+    assert page.evaluate("cy.nodes('.resource').length") == 0
+    page.get_by_label("show types").check()
+    assert page.evaluate("cy.nodes('.resource').not('.off').length") == 1
+    page.get_by_label("show types").uncheck()
+    assert page.evaluate("cy.nodes('.resource').not('.off').length") == 0
+
+
 def test_two_thousand_tools_start_with_the_strongest_arrows_and_offer_all(show):
     page = show(render(planted(2000, 10_000, 25)))
     assert 0 < arrows(page) <= 1500
