@@ -19,7 +19,7 @@ CELL = (72.0, 50.0)
 """Room that a tool takes: width and height in pixels at zoom 1."""
 
 _DENSE = 500
-_ROUNDS = 160
+_ROUNDS = 120
 _PIVOTS = 30
 _CELLS = 18
 _GAP = 1.0
@@ -205,7 +205,7 @@ def _forces(adjacency: csr_array, here: np.ndarray) -> np.ndarray:
     edges = adjacency.tocoo()
     mass = (1.0 + np.diff(adjacency.indptr)) ** 0.5
     mass = mass / mass.mean()
-    rounds = _ROUNDS if n <= 1500 else max(40, _ROUNDS * 1500 // n)
+    rounds = _ROUNDS if n <= 2000 else max(40, _ROUNDS * 2000 // n)
     for step in np.linspace(0.12 * np.sqrt(n), 0.02, rounds):
         apart = here[edges.coords[1]] - here[edges.coords[0]]
         length = np.sqrt((apart**2).sum(axis=1))
@@ -272,7 +272,7 @@ def _spread(here: np.ndarray) -> np.ndarray:
 
 
 def _pack(blocks: list[np.ndarray], shapes: list[np.ndarray], adjacency: csr_array) -> np.ndarray:
-    """Centres of the communities: those with edges to others around them, the others in rows."""
+    """Centres of the communities: those with edges between them together, the others in rows."""
     if not blocks:
         return np.zeros((0, 2))
     block = np.full(adjacency.shape[0], -1)
@@ -289,7 +289,7 @@ def _pack(blocks: list[np.ndarray], shapes: list[np.ndarray], adjacency: csr_arr
     members = [np.flatnonzero(parts == part) for part in dict.fromkeys(parts.tolist())]
     boxes = []
     for rows in members:
-        centres[rows] = _around(sizes[rows], between[rows][:, rows].toarray())
+        centres[rows] = _around(sizes[rows], between[rows][:, rows])
         low = (centres[rows] - sizes[rows] / 2).min(axis=0)
         high = (centres[rows] + sizes[rows] / 2).max(axis=0)
         centres[rows] -= low
@@ -299,32 +299,13 @@ def _pack(blocks: list[np.ndarray], shapes: list[np.ndarray], adjacency: csr_arr
     return centres
 
 
-def _around(sizes: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Centres of rectangles, each at the free place nearest to those it is tied to."""
-    centres = np.zeros_like(sizes)
-    placed = [0]
-    left = set(range(1, len(sizes)))
-    while left:
-        pull = ties[:, placed].sum(axis=1)
-        row = max(left, key=lambda i: (pull[i], -i))
-        weights = ties[row, placed] if pull[row] > 0 else np.ones(len(placed))
-        wanted = (weights[:, None] * centres[placed]).sum(axis=0) / weights.sum()
-        # Free places touch a rectangle that is there: its sides and corners, moved by half of ours.
-        room = (sizes[placed] + sizes[row]) / 2
-        shares = np.linspace(-1, 1, 9)
-        sides = [(s, e) for s in shares for e in (-1, 1)] + [
-            (e, s) for s in shares for e in (-1, 1)
-        ]
-        places = (centres[placed][:, None] + room[:, None] * np.array(sides)).reshape(-1, 2)
-        distance = (((places - wanted) / (_ASPECT, 1.0)) ** 2).sum(axis=1)
-        for at in np.argsort(distance, kind="stable"):
-            clash = np.abs(places[at] - centres[placed]) < room - 1e-9
-            if not clash.all(axis=1).any():
-                centres[row] = places[at]
-                break
-        placed.append(row)
-        left.remove(row)
-    return centres
+def _around(sizes: np.ndarray, ties: csr_array) -> np.ndarray:
+    """Centres of rectangles that do not overlap, those that are tied near one another."""
+    if len(sizes) == 1:
+        return np.zeros((1, 2))
+    room = np.sqrt((sizes**2).mean(axis=0) / _ROOM)
+    centres = _spread(_forces(ties, _start(ties, 0))) * room
+    return _dropped(separate(centres, sizes), sizes)
 
 
 def _in_rows(boxes: np.ndarray) -> np.ndarray:
