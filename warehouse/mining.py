@@ -3,7 +3,7 @@
 Kept are each trajectory's calls under the tools they mean (``mined_*``), its plan
 (``learning_interval``), and sums over all of them (``edge_interval``, ``node_count_interval``), as
 intervals of the states of the graph they were valid in. What has happened since the last mining is
-known by batch numbers and a log of disturbed trajectories: what those said is taken off the sums,
+known by their numbers and a log of disturbed trajectories: what those said is taken off the sums,
 what they say now is added. Mining everything anew gives the same sums.
 """
 
@@ -22,7 +22,7 @@ RULES = 2
 """Grows when the same rows would give other nodes or edges; part of every version's id."""
 
 _ANEW = -1
-"""The batch before all batches."""
+"""The number before all numbers."""
 _PARTS = 2
 """Numbers of 64 bits that a digest is summed as."""
 
@@ -72,7 +72,7 @@ def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> Mined:
             "(select count(*) from mined_trajectory)"
         ).fetchall()[0]
         if trajectories != mined:
-            # Another connection stored a batch with an earlier number after the last mining.
+            # Another connection has stored a trajectory with an earlier number since the last mining.
             con.execute("update mined_state set settings = '{}'")
             _mine(con, parameters)
         state, rows_sum = con.execute("select state, rows_sum from mined_state").fetchall()[0]
@@ -87,19 +87,19 @@ def list_plans(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> N
 def _mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
     settings = json.dumps(parameters.to_json(), sort_keys=True)
     frozen = _frozen(con)
-    last = con.execute("select batch, settings, frozen, state from mined_state").fetchall()
+    last = con.execute("select number, settings, frozen, state from mined_state").fetchall()
     state: int = last[0][3] if last else 0
     is_anew = not last or not _is_same_draw(last[0][1], parameters)
     after: int = _ANEW if is_anew else last[0][0]
     if not last:
         con.execute("insert into mined_state values (0, '', '', 0, ?)", [json.dumps([0] * _PARTS)])
-    con.execute("create or replace temp table touched (trajectory_id varchar)")
+    con.execute("create or replace temp table touched (t bigint)")
     _learn_names(con, after)
     if not is_anew:
         _touch(con, after)
         if last[0][1:3] != (settings, frozen):
             _touch_divided(con, parameters)
-    newest = con.execute("select coalesce(max(batch), 0) from trajectory").fetchall()[0][0]
+    newest = con.execute("select coalesce(max(number), 0) from trajectory").fetchall()[0][0]
     if is_anew or newest > after or _has_rows(con, "touched") or _has_rows(con, "disturbed"):
         _exchange(con, parameters, state, after)
     else:
@@ -110,7 +110,7 @@ def _mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
     _hash_days(con)
     con.execute("delete from disturbed")
     con.execute(
-        "update mined_state set batch = greatest(batch, ?), settings = ?, frozen = ?",
+        "update mined_state set number = greatest(number, ?), settings = ?, frozen = ?",
         [newest, settings, frozen],
     )
 
@@ -152,7 +152,7 @@ def _learn_names(con: duckdb.DuckDBPyConnection, after: int) -> None:
         "from meaning m join mined_tool k on k.key = m.namespace || '/' || m.name"
     )
     con.execute(
-        "insert into touched select distinct trajectory_id from call where batch <= ? and "
+        "insert into touched select distinct number from call where number <= ? and "
         "(namespace, name) in (select (namespace, name) from mined_name o join present_name n "
         "using (namespace, name) where (o.tool, o.is_recording) <> (n.tool, n.is_recording))",
         [after],
@@ -164,18 +164,18 @@ def _learn_names(con: duckdb.DuckDBPyConnection, after: int) -> None:
 def _touch(con: duckdb.DuckDBPyConnection, after: int) -> None:
     """Mined trajectories whose calls count differently because others came or went."""
     con.execute(
-        "insert into touched select trajectory_id from disturbed "
-        "where trajectory_id in (select trajectory_id from trajectory where batch <= ?)",
+        "insert into touched select t from disturbed "
+        "where t in (select number from trajectory where number <= ?)",
         [after],
     )
     shared = con.execute(
-        "select 1 from call where batch > ? and uid is not null limit 1", [after]
+        "select 1 from call where number > ? and uid is not null limit 1", [after]
     ).fetchall()
     if shared:
         con.execute(
-            "insert into touched select distinct trajectory_id from call where batch <= $after and "
+            "insert into touched select distinct number from call where number <= $after and "
             "(namespace, uid) in (select (namespace, uid) from call "
-            "where batch > $after and uid is not null)",
+            "where number > $after and uid is not null)",
             {"after": after},
         )
 
@@ -188,7 +188,8 @@ def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) 
     )
     _divide(con, parameters)
     con.execute(
-        "insert into touched select p.trajectory_id from plan_row p "
+        "insert into touched select t.number from plan_row p "
+        "join trajectory t using (trajectory_id) "
         "join learning_interval i using (trajectory_id) "
         "where i.until is null and i.split <> p.split"
     )
@@ -209,18 +210,15 @@ def _exchange(
     before_calls = _ANEW if _has_rows(con, "touched") else after
     con.execute(
         "create or replace temp table gone as select t, trajectory_id from mined_trajectory "
-        "where $is_anew or trajectory_id in "
-        "(select trajectory_id from touched union all select trajectory_id from disturbed)",
+        "where $is_anew or t in (select t from touched union all select t from disturbed)",
         {"is_anew": is_anew},
     )
-    first = con.execute("select coalesce(max(t), 0) from mined_trajectory").fetchall()[0][0]
-    con.execute(query("scope"), {"first": 0 if is_anew else first, "after": after})
+    con.execute(query("scope"), {"after": after})
     con.execute(query("copied"), {"after": after})
     con.execute(query("told_call"), {"after": before_calls})
     if _has_rows(con, "copied"):
         con.execute(
-            "delete from told_call where (t, position) in "
-            "(select (t, position) from copied join scope using (trajectory_id))"
+            "delete from told_call where (t, position) in (select (t, position) from copied)"
         )
     con.execute(query("planned"), {"seed": parameters.seed, "after": before_calls})
     _divide(con, parameters)
@@ -231,9 +229,9 @@ def _exchange(
     )
     con.execute(
         "create or replace temp table told_link as "
-        "select distinct s.t, l.source_position, l.target_position "
-        "from link l join scope s using (trajectory_id) "
-        "where l.batch > ? and l.kind in ('mined', 'dataflow')",
+        "select distinct l.number as t, l.source_position, l.target_position "
+        "from link l semi join scope s on s.t = l.number "
+        "where l.number > ? and l.kind in ('mined', 'dataflow')",
         [before_calls],
     )
     _change_rows(con, state)

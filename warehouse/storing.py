@@ -27,6 +27,7 @@ RAW_LIMIT = 1_000_000
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
 
 _TRAJECTORY: _Schema = {
+    "number": pl.Int64,
     "trajectory_id": pl.String,
     "source": pl.String,
     "native_id": pl.String,
@@ -64,6 +65,7 @@ _CALL: _Schema = {
     "result": pl.String,
 }
 _LINK: _Schema = {
+    "number": pl.Int64,
     "trajectory_id": pl.String,
     "source_position": pl.Int32,
     "target_position": pl.Int32,
@@ -93,8 +95,8 @@ _QUARANTINE: _Schema = {
 
 _INSERT_CALLS = (
     "insert into call by name select * exclude (started_at, ended_at), "
-    "make_timestamp_ns(started_at) as started_at, make_timestamp_ns(ended_at) as ended_at, "
-    "? as batch from staged"
+    "make_timestamp_ns(started_at) as started_at, make_timestamp_ns(ended_at) as ended_at "
+    "from staged"
 )
 
 
@@ -214,9 +216,10 @@ def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence
         return
     con.register("unwanted", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
     for statement in (
-        "insert into disturbed select trajectory_id from unwanted",
+        "insert into disturbed select number from trajectory "
+        "where trajectory_id in (select trajectory_id from unwanted)",
         # Executions that others tell of too now count there.
-        "insert into disturbed select distinct trajectory_id from call where (namespace, uid) in "
+        "insert into disturbed select distinct number from call where (namespace, uid) in "
         "(select (namespace, uid) from call where uid is not null "
         "and trajectory_id in (select trajectory_id from unwanted))",
         "delete from link where trajectory_id in (select trajectory_id from unwanted)",
@@ -233,8 +236,15 @@ def append_trajectories(
     """Add trajectories with their calls and links."""
     if not staged:
         return
+    numbers = [
+        row[0]
+        for row in con.execute(
+            "select nextval('trajectory_number') from range(?)", [len(staged)]
+        ).fetchall()
+    ]
     trajectories = [
         (
+            number,
             row.trajectory_id,
             source,
             row.record.native_id,
@@ -252,43 +262,39 @@ def append_trajectories(
             encoded(list(row.record.flags)) if row.record.flags else None,
             encoded(row.record.orphans) if row.record.orphans else None,
         )
-        for row in staged
+        for number, row in zip(numbers, staged, strict=True)
     ]
-    (batch,) = con.execute("select nextval('batch_number')").fetchall()[0]
-    _insert(
-        con,
-        "insert into trajectory by name select *, ? as batch from staged",
-        trajectories,
-        _TRAJECTORY,
-        batch,
-    )
+    _insert(con, "insert into trajectory by name select * from staged", trajectories, _TRAJECTORY)
     calls = [call for row in staged for call in row.calls]
     if calls:
         ids = [row.trajectory_id for row in staged for _ in row.calls]
+        of_calls = [n for n, row in zip(numbers, staged, strict=True) for _ in row.calls]
         frame = _frame(calls, _CALL).with_columns(
-            pl.Series("trajectory_id", ids, dtype=pl.String), pl.lit(source).alias("namespace")
+            pl.Series("number", of_calls, dtype=pl.Int64),
+            pl.Series("trajectory_id", ids, dtype=pl.String),
+            pl.lit(source).alias("namespace"),
         )
         con.register("staged", frame)
-        con.execute(_INSERT_CALLS, [batch])
+        con.execute(_INSERT_CALLS)
         con.execute(
             "insert into called_name (select distinct namespace, name from staged) except "
             "select namespace, name from called_name"
         )
         con.unregister("staged")
-    links = [(row.trajectory_id, *link) for row in staged for link in row.links]
-    _insert(con, "insert into link by name select *, ? as batch from staged", links, _LINK, batch)
+    links = [
+        (number, row.trajectory_id, *link)
+        for number, row in zip(numbers, staged, strict=True)
+        for link in row.links
+    ]
+    _insert(con, "insert into link by name select * from staged", links, _LINK)
 
 
 def _insert(
-    con: duckdb.DuckDBPyConnection,
-    statement: str,
-    rows: Sequence[Sequence[Any]],
-    schema: _Schema,
-    *values: Any,
+    con: duckdb.DuckDBPyConnection, statement: str, rows: Sequence[Sequence[Any]], schema: _Schema
 ) -> None:
     if rows:
         con.register("staged", _frame(rows, schema))
-        con.execute(statement, list(values))
+        con.execute(statement)
         con.unregister("staged")
 
 

@@ -40,16 +40,16 @@ group by all
 
 TRAJECTORIES = """
 insert into trajectory (trajectory_id, source, content_hash, richness, request, links_kind, format,
-    num_calls, meta, started_at, batch)
+    num_calls, meta, started_at, number)
 select
     md5(i::varchar), 'bench', '', '[]', 'request number ' || i, 'inferred', 'normalised',
-    5, '{}', timestamp '2026-01-01' + interval (i * 300 // $of) day, $batch
+    5, '{}', timestamp '2026-01-01' + interval (i * 300 // $of) day, i + 1
 from range($first, $last) r(i)
 """
 
 CALLS = """
 insert into call (trajectory_id, position, turn, namespace, name, arguments_raw, arguments_state,
-    status, batch)
+    status, number)
 select
     md5(i::varchar), j, j, 'bench',
     'tool_' || case
@@ -57,15 +57,15 @@ select
         else (floor(300 * pow((hash(i) % 100000) / 100000.0, 3))::int * 7 + j * 13) % 1000
     end,
     '{"n":' || (i + j) || '}', 'object', case when hash(i + j) % 10 = 0 then 'error' else 'ok' end,
-    $batch
+    i + 1
 from range($first, $last) r(i), range(5) p(j)
 order by i, j
 """
 
 
-def fill(con: duckdb.DuckDBPyConnection, first: int, last: int, of: int, batch: int) -> None:
+def fill(con: duckdb.DuckDBPyConnection, first: int, last: int, of: int) -> None:
     """Trajectories ``first`` to ``last`` of ``of``, as one delivery."""
-    values = {"first": first, "last": last, "batch": batch}
+    values = {"first": first, "last": last}
     con.execute(TRAJECTORIES, {**values, "of": of})
     con.execute(CALLS, values)
     con.execute(
@@ -93,16 +93,16 @@ def mining(folder: Path, calls: int) -> dict[str, Any]:
     old = of * 100 // 101
     with open_warehouse(folder / "nights.duckdb") as con:
         con.execute(LIMIT)
-        fill(con, 0, old, of, 1)
+        fill(con, 0, old, of)
         build(con)
-        fill(con, old, of, of, 2)
+        fill(con, old, of, of)
         more, second = timed(lambda: build(con))
         same, third = timed(lambda: build(con))
         if not second.new or third.new:
             raise RuntimeError("expected a new version for new data, and none without")
     with open_warehouse(folder / "once.duckdb") as con:
         con.execute(LIMIT)
-        fill(con, 0, of, of, 1)
+        fill(con, 0, of, of)
         bare = min(timed(lambda: con.execute(BARE).fetchall())[0] for _ in range(3))
         steps = Clock(con)
         scratch, whole = timed(lambda: build(steps))
@@ -162,7 +162,7 @@ def against_networkx(folder: Path, calls: int) -> dict[str, Any]:
     """Our mining and the loop over the same calls."""
     with open_warehouse(folder / "networkx.duckdb") as con:
         con.execute(LIMIT)
-        fill(con, 0, calls // 5, calls // 5, 1)
+        fill(con, 0, calls // 5, calls // 5)
         steps = Clock(con)
         version = build(steps)
         ours = con.execute(

@@ -313,8 +313,8 @@ def test_resolving_names_stays_linear_in_calls(con, tmp_path):
     sync(con, tmp_path, "hub", *(tool(f"tool{i}") for i in range(200)))
     con.execute(
         "insert into trajectory (trajectory_id, source, content_hash, richness, request, "
-        "links_kind, format, num_calls, meta) "
-        "select 't' || i, 'agent', '', '[]', '', 'none', 'f', 50, '{}' from range(4000) r(i)"
+        "links_kind, format, num_calls, meta, number) "
+        "select 't' || i, 'agent', '', '[]', '', 'none', 'f', 50, '{}', i from range(4000) r(i)"
     )
     con.execute(
         "insert into call (trajectory_id, position, turn, namespace, name, arguments_state, status)"

@@ -4,15 +4,19 @@
 
 -- --- what has changed since the last mining ---
 
-create sequence batch_number;
+-- Every trajectory has a number of its own, and so have its calls and links; later ones are greater.
+create sequence trajectory_number;
 
-alter table trajectory add column batch bigint default 0;  -- grows with every store
-alter table call add column batch bigint default 0;
-alter table link add column batch bigint default 0;
+alter table trajectory add column number bigint;
+update trajectory set number = nextval('trajectory_number');
+alter table call add column number bigint;
+update call set number = t.number from trajectory t where t.trajectory_id = call.trajectory_id;
+alter table link add column number bigint;
+update link set number = t.number from trajectory t where t.trajectory_id = link.trajectory_id;
 
 -- Trajectories that were removed, or whose calls count differently because others came or went.
 create table disturbed (
-    trajectory_id   varchar not null
+    t               bigint not null     -- number
 );
 
 -- Every name that calls have used.
@@ -30,7 +34,7 @@ create type edge_outcome as enum ('ok', 'unrecorded', 'failed', 'after_failure',
 
 -- One row: how far mining has come, and by which rules.
 create table mined_state (
-    batch           bigint not null,    -- everything up to this batch is mined
+    number          bigint not null,    -- trajectories up to this number are mined
     settings        varchar not null,   -- JSON: rules, seed, shares
     frozen          varchar not null,   -- what the suites have frozen, as a hash
     state           integer not null,   -- the state of the graph that these rows are of
@@ -55,7 +59,7 @@ create table mined_name (
 
 -- One row per trajectory that is evidence (predicted ones are not).
 create table mined_trajectory (
-    t               integer not null,
+    t               bigint not null,    -- number
     trajectory_id   varchar not null,
     source          varchar not null,
     on_day          date,               -- UTC, null where the source has no clock
@@ -64,7 +68,7 @@ create table mined_trajectory (
 
 -- One row per execution that counts.
 create table mined_call (
-    t               integer not null,
+    t               bigint not null,
     position        integer not null,
     turn            integer not null,
     parent          integer,
@@ -74,7 +78,7 @@ create table mined_call (
 
 -- One row per dependency that the arguments show.
 create table mined_link (
-    t               integer not null,
+    t               bigint not null,
     source_position integer not null,
     target_position integer not null
 );

@@ -2,13 +2,13 @@
 -- former name; else itself in the source's own namespace. And whether its source records results: one
 -- that carries none at all has unrecorded calls, not unanswered ones.
 -- grain: (called_namespace, called).
--- parameters: $after (what batches up to it record is known from mined_name).
+-- parameters: $after (what is recorded up to this number is known from mined_name).
 create or replace temp table meaning as
 with
 recording as (
     select distinct namespace from mined_name where is_recording and $after >= 0
     union
-    select distinct namespace from call where status not in ('no_result', 'invalid') and batch > $after
+    select distinct namespace from call where status not in ('no_result', 'invalid') and number > $after
 ),
 meant as (
     select call_namespace, call_name, namespace, name from client_name where num_fitting = 1

@@ -1,6 +1,6 @@
 -- One row per trajectory in scope that shows a plan: its tools, links and place in the draw.
 -- grain: trajectory_id.
--- parameters: $seed, $after (links of batches up to it are not looked at).
+-- parameters: $seed, $after (links up to this number are not looked at).
 -- needs: scope, told_call.
 -- Kept are calls that did not fail; the same call again at once (tool and arguments) is one step.
 -- draw: by sha256(seed, tools), so that equal sequences lie together and a later night moves none.
@@ -39,7 +39,7 @@ gold as (
     join scope s on s.trajectory_id = l.trajectory_id and s.links_kind = l.kind
     join numbered a on a.t = s.t and a.position = l.source_position
     join numbered b on b.t = s.t and b.position = l.target_position
-    where l.batch > $after and l.kind in ('gold', 'dataflow') and a.step <> b.step
+    where l.number > $after and l.kind in ('gold', 'dataflow') and a.step <> b.step
 ),
 links as (
     select t, list([source_step, target_step] order by source_step, target_step) as links

@@ -1,12 +1,12 @@
 -- One row per execution of the trajectories in scope, with its tool and outcome.
 -- grain: (t, position).
--- parameters: $after (calls of batches up to it are not looked at).
+-- parameters: $after (calls up to this number are not looked at).
 -- needs: scope, mined_name.
 -- outcome: unrecorded where the source carries no result at all; what was left unanswered, was
 --   invalid or gave an error has failed.
 create or replace temp table told_call as
 select
-    s.t,
+    c.number as t,
     c.position,
     c.turn,
     c.parent,
@@ -18,6 +18,6 @@ select
     end as outcome,
     case when c.arguments_raw is not null then hash(c.arguments_raw) end as arguments
 from call c
-join scope s using (trajectory_id)
+semi join scope s on s.t = c.number
 join mined_name n on n.namespace = c.namespace and n.name = c.name
-where c.batch > $after
+where c.number > $after
