@@ -72,7 +72,7 @@ def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> Mined:
             "(select count(*) from mined_trajectory)"
         ).fetchall()[0]
         if trajectories != mined:
-            # Another connection has stored a trajectory with an earlier number since the last mining.
+            # Another connection has stored a trajectory with an earlier number since then.
             con.execute("update mined_state set settings = '{}'")
             _mine(con, parameters)
         state, rows_sum = con.execute("select state, rows_sum from mined_state").fetchall()[0]
@@ -224,8 +224,9 @@ def _exchange(
     _divide(con, parameters)
     con.execute(
         "create or replace temp table told_trajectory as "
-        "select s.t, s.trajectory_id, s.source, s.on_day, coalesce(p.split = 'test', false) "
-        "as is_held_out from scope s left join plan_row p using (trajectory_id)"
+        "select s.t, j.trajectory_id, j.source, s.on_day, coalesce(p.split = 'test', false) "
+        "as is_held_out from scope s join trajectory j on j.number = s.t "
+        "left join plan_row p using (trajectory_id)"
     )
     con.execute(
         "create or replace temp table told_link as "
@@ -291,6 +292,7 @@ def _count(con: duckdb.DuckDBPyConnection, sign: int) -> None:
     if con.execute(query("scattered")).fetchall():
         con.execute("create or replace temp table sorted_call as from call_of order by t, position")
         con.execute("create or replace temp view call_of as from sorted_call")
+    con.execute(query("pair"))
     con.execute(query("edge"), {"sign": sign})
     con.execute(
         "insert into tool_change select tool, $sign * count(*) filter (outcome = 'ok'), "

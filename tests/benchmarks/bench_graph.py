@@ -127,7 +127,12 @@ def mining(folder: Path, calls: int) -> dict[str, Any]:
 class Clock:
     """A connection that adds up what mining calls into edges takes."""
 
-    _MINING = ("temp table scope", "temp table told_call", "insert into edge_change\n")
+    _MINING = (
+        "temp table scope",
+        "temp table told_call",
+        "temp table pair_of",
+        "insert into edge_change\nselect\n",
+    )
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._con = con

@@ -31,14 +31,14 @@ numbered as (
         position,
         sum(is_step) over (partition by t order by position)::integer - 1 as step
     from marked
-    where t in (select t from scope where links_kind in ('gold', 'dataflow'))
+    where t in (select t from scope where has_links)
 ),
 gold as (
-    select distinct s.t, a.step as source_step, b.step as target_step
+    select distinct l.number as t, a.step as source_step, b.step as target_step
     from link l
-    join scope s on s.trajectory_id = l.trajectory_id and s.links_kind = l.kind
-    join numbered a on a.t = s.t and a.position = l.source_position
-    join numbered b on b.t = s.t and b.position = l.target_position
+    join trajectory s on s.number = l.number and s.links_kind = l.kind
+    join numbered a on a.t = l.number and a.position = l.source_position
+    join numbered b on b.t = l.number and b.position = l.target_position
     where l.number > $after and l.kind in ('gold', 'dataflow') and a.step <> b.step
 ),
 links as (
@@ -47,15 +47,16 @@ links as (
     group by t
 )
 select
-    s.trajectory_id,
-    s.source,
-    s.request,
+    j.trajectory_id,
+    j.source,
+    j.request,
     p.tools,
     coalesce(l.links, []) as links,
-    s.links_kind in ('gold', 'dataflow') as has_links,
-    s.own_split,
+    s.has_links,
+    j.split as own_split,
     ('0x' || substr(sha256($seed::varchar || chr(10) || array_to_string(p.tools, chr(10))), 1, 8))::bigint
         / 4294967296.0 as draw
 from plan p
 join scope s using (t)
+join trajectory j on j.number = p.t
 left join links l using (t)

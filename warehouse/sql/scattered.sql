@@ -1,11 +1,9 @@
--- A row where the calls of some trajectory do not stand together in their order.
+-- A row where the calls do not stand in the order of trajectories and positions.
 -- needs: the view call_of.
-with
-followed as (
+select 1
+from (
     select t, position, lag(t) over () as t_before, lag(position) over () as position_before
     from call_of
 )
-select 1
-from followed
-having count(*) filter (t_before is distinct from t) <> count(distinct t)
-    or count(*) filter (t_before = t and position_before >= position) > 0
+where t < t_before or (t = t_before and position <= position_before)
+limit 1

@@ -5,11 +5,7 @@
 create or replace temp table scope as
 select
     number as t,
-    trajectory_id,
-    source,
     started_at::date as on_day,
-    request,
-    split as own_split,
-    links_kind
+    links_kind in ('gold', 'dataflow') as has_links
 from trajectory
 where links_kind <> 'predicted' and (number > $after or number in (select t from touched))
