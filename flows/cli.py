@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
 import typer
@@ -373,6 +374,26 @@ def graph_why(
         from tasks.graphs import why
 
         _print(why(settings, source, target, version), as_json, show_graph.why)
+
+
+@graph.command("export")
+def graph_export(
+    version: Annotated[str, typer.Argument(metavar="V", help=_VERSION)] = "latest",
+    format: Annotated[
+        str, typer.Option(help="Some of parquet, graphml, html, json; a comma between them.")
+    ] = "html",
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path(),
+    since: Annotated[
+        str | None, typer.Option(metavar="A", help="html: colour what changed since version A.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a version to files: tables, graph formats, a page to look at."""
+    with _session() as settings:
+        from tasks.graph_files import export
+
+        formats = [kind.strip() for kind in format.split(",") if kind.strip()]
+        _print(export(settings, version, formats, out, since=since), as_json, show.record)
 
 
 @graph.command("rollback")

@@ -274,17 +274,13 @@ def analyse(
     tools = _tools(nodes)
     keys = tools["key"].to_list()
     edges = _indexed(summary, keys)
-    observed = edges.filter(pl.col("kind").is_in(OBSERVED) & (pl.col("s") != pl.col("t")))
+    observed = edges.filter(_IS_OBSERVED)
     if mark is None:
         mark = observed["last_seen"].max()  # type: ignore[assignment]
-    # The kinds of a pair tell of the same calls, so that their counts do not add up.
-    pairs = observed.group_by("s", "t").agg(pl.col("num_seen").max()).sort("s", "t")
+    pairs = _pairs(observed)
     ceremonial = _ceremonial(tools, observed)
-    without = {keys.index(found.tool) for found in ceremonial}
-    backbone = pairs.filter(~pl.col("s").is_in(without) & ~pl.col("t").is_in(without))
-    source, target, seen = (
-        backbone[column].to_numpy().astype(np.int64) for column in ("s", "t", "num_seen")
-    )
+    backbone = _backbone(pairs, keys, ceremonial)
+    source, target, seen = _arrays(backbone)
     labels, modularity = communities(source, target, seen.astype(np.float64), len(keys))
     falls = cuts(source, target, len(keys))
     mutual = mutual_pairs(source, target, seen, len(keys))
@@ -375,6 +371,47 @@ def analyse(
             most,
         ),
     )
+
+
+def groups_of(nodes: pl.DataFrame, summary: pl.DataFrame) -> dict[str, int]:
+    """The community of every tool by key, without what ceremonial tools would join.
+
+    Args:
+        nodes: As for ``analyse``.
+        summary: As for ``analyse``.
+    """
+    tools = _tools(nodes)
+    keys = tools["key"].to_list()
+    observed = _indexed(summary, keys).filter(_IS_OBSERVED)
+    backbone = _backbone(_pairs(observed), keys, _ceremonial(tools, observed))
+    source, target, seen = _arrays(backbone)
+    labels, _ = communities(source, target, seen.astype(np.float64), len(keys))
+    return dict(zip(keys, map(int, labels), strict=True))
+
+
+_IS_OBSERVED = pl.col("kind").is_in(OBSERVED) & (pl.col("s") != pl.col("t"))
+
+
+def _pairs(observed: pl.DataFrame) -> pl.DataFrame:
+    """One row per pair. Its kinds tell of the same calls, so that their counts do not add up."""
+    return observed.group_by("s", "t").agg(pl.col("num_seen").max()).sort("s", "t")
+
+
+def _backbone(
+    pairs: pl.DataFrame, keys: Sequence[str], ceremonial: Sequence[Ceremony]
+) -> pl.DataFrame:
+    """The pairs without ceremonial tools."""
+    names = {found.tool for found in ceremonial}
+    without = [i for i, key in enumerate(keys) if key in names]
+    return pairs.filter(~pl.col("s").is_in(without) & ~pl.col("t").is_in(without))
+
+
+def _arrays(pairs: pl.DataFrame) -> tuple[Any, Any, Any]:
+    """Sources, targets and counts as int64 [num_pairs] each."""
+    source, target, seen = (
+        pairs[column].to_numpy().astype(np.int64) for column in ("s", "t", "num_seen")
+    )
+    return source, target, seen
 
 
 def _tools(nodes: pl.DataFrame) -> pl.DataFrame:

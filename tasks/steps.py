@@ -77,10 +77,14 @@ def build_graph(settings: Settings) -> dict[str, Any]:
 @task(name="diff graph", task_run_name=_diff_name)  # type: ignore[arg-type]
 def diff_graph(settings: Settings, graph: dict[str, Any]) -> dict[str, Any] | None:
     """What changed since the version before, or None when the graph is the same."""
+    from tasks.graph_files import picture_of_changes
+
     diff = None
     if graph["new"]:
         diff = graphs.diff_ids(settings, graph["parent"], graph["version"])
     watching.publish("graph", lambda: artifacts.graph(graph, diff))
+    if diff:
+        watching.show_image("graph-changes", lambda: picture_of_changes(settings, diff))
     return diff
 
 

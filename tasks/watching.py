@@ -14,6 +14,7 @@ from uuid import UUID
 
 from prefect import get_client
 from prefect.artifacts import (
+    create_image_artifact,
     create_markdown_artifact,
     create_progress_artifact,
     update_progress_artifact,
@@ -110,6 +111,13 @@ def publish(key: str, render: Callable[[], artifacts.Page]) -> None:
         with harmless(f"artifact {key}"):
             page = render()
             create_markdown_artifact(markdown=page.text, key=key, description=page.line)
+
+
+def show_image(key: str, draw: Callable[[], str]) -> None:
+    """Show an image, given as a data: address, on the page of the run."""
+    if in_run():
+        with harmless(f"artifact {key}"):
+            create_image_artifact(image_url=draw(), key=key, description="What changed")
 
 
 def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
