@@ -159,7 +159,7 @@ def why(value: Mapping[str, Any]) -> None:
         _table(
             f"{edge} in version {value['version'][:12]}",
             ("kind", "it is a", "ok", "not recorded", "failed", "after a failure",
-             "held out or not", "first", "last", "weight"),
+             "in all", "first", "last", "weight"),
             [
                 (
                     e["kind"], e["standing"], e["num_ok"], e["num_unrecorded"], e["num_failed"],
@@ -185,7 +185,7 @@ def why(value: Mapping[str, Any]) -> None:
         _say(f"the other way round: {back}")
     if value["trajectories"]:
         _table(
-            f"{value['num_trajectories']} trajectories, the latest first",
+            f"{value['num_trajectories']} trajectories of the present data, the latest first",
             ("trajectory", "source", "its id", "day", "kind", "outcome", "calls", "request"),
             [
                 (
