@@ -269,6 +269,11 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
         ]
     elif moment is not None:
         found = _latest_at(con, moment, versions)
+        if not found and _is_gone(con, moment):
+            raise UnknownVersion(
+                f"expected a version, but the one that was the latest at {name} has been removed "
+                "(toolatlas graph collect): see toolatlas graph list."
+            )
     if found:
         return found[0]
     raise UnknownVersion(
@@ -293,12 +298,22 @@ def _latest_at(
     con: duckdb.DuckDBPyConnection, moment: datetime | None, versions: list[GraphVersion]
 ) -> list[GraphVersion]:
     """The version that was the latest at a moment, or is."""
+    build = _build_at(con, moment)
+    return [version for version in versions if version.build == build]
+
+
+def _is_gone(con: duckdb.DuckDBPyConnection, moment: datetime) -> bool:
+    """Whether some version was the latest at a moment; it may be removed."""
+    return _build_at(con, moment) is not None
+
+
+def _build_at(con: duckdb.DuckDBPyConnection, moment: datetime | None) -> int | None:
     rows = con.execute(
         "select build from graph_latest where coalesce(moved_at <= ?, true) "
         "order by number desc limit 1",
         [moment],
     ).fetchall()
-    return [version for version in versions if rows and version.build == rows[0][0]]
+    return rows[0][0] if rows else None
 
 
 # --- undo -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -33,6 +34,61 @@ def error_of(*arguments, code=1, **options):
     ]
     assert len(lines) == 1
     return lines[0]
+
+
+def test_an_edge_is_explained_and_a_version_is_rolled_back_to(home, tmp_path):
+    write_lines(tmp_path / "tools.jsonl", [
+        tool("find", output_types=["hotel_id:string"]),
+        tool("book", parameters=[{"name": "hotel_id", "type": "string", "required": True}]),
+        tool("pay"),
+    ])  # fmt: skip
+    days = [("2026-01-01", "find", "book"), ("2026-01-02", "book", "pay")]
+    versions = []
+    for number, (day, *tools) in enumerate(days):
+        line = trajectory(str(number), *((name, "ok") for name in tools), timestamp=day)
+        write_lines(tmp_path / f"{number}.jsonl", [line])
+        run("ingest", str(tmp_path / "tools.jsonl"), str(tmp_path / f"{number}.jsonl"), "--source",
+            "s")  # fmt: skip
+        versions.append(run_json("graph", "build")["version"])
+    first, second = versions
+    told = run_json("graph", "why", "find", "s/book")
+    assert [(e["kind"], e["num_ok"], e["standing"]) for e in told["evidence"]] == [
+        ("adjacent", 1, "dependency")
+    ]
+    assert (told["num_trajectories"], told["trajectories"][0]["native_id"]) == (1, "0")
+    assert [(t["match"], t["parameter"]) for t in told["types"]] == [("strict", "hotel_id")]
+    assert run_json("graph", "why", "book", "find")["evidence"] == []
+    assert "nearest are find" in error_of("graph", "why", "fnd", "book")
+
+    diff = run_json("graph", "diff", "mark:2026-01-01", "latest")
+    assert (diff["from"], diff["to"]) == (first, second)
+    assert diff["edges"]["added"] == [["s/book", "s/pay", "adjacent"]]
+    assert diff["drift"]["verdict"] == "too_little"
+
+    assert run_json("graph", "rollback", first[:8])["from"] == second
+    write_lines(tmp_path / "2.jsonl", [trajectory("2", ("find", "ok"), ("pay", "ok"))])
+    run("ingest", str(tmp_path / "2.jsonl"), "--source", "s")
+    built = run_json("graph", "build")
+    assert (built["new"], built["held"]) == (True, True)
+    assert run_json("status")["graph"]["version"] == first
+    assert (told_at := run_json("status")["graph"]["held_since"])
+    assert [v["held"] for v in run_json("graph", "list")["versions"]] == [False, False, True]
+    assert run_json("graph", "build", "--release")["held"] is False
+    assert run_json("status")["graph"]["version"] == built["version"]
+    assert run_json("graph", "collect", "--keep", "1")["removed"] == sorted(versions)
+    assert "has been removed" in error_of("graph", "show", told_at)
+
+    written = run_json(
+        "graph", "export", "--format", "parquet,graphml,html,json", "--out", str(tmp_path / "out")
+    )
+    assert sorted(written["files"]) == ["edges", "graphml", "html", "json", "nodes"]
+    assert all(Path(path).stat().st_size > 100 for path in written["files"].values())
+    assert "parquet, graphml" in error_of("graph", "export", "--format", "dot", code=2)
+    for words in (
+        ("graph", "why", "find", "book"), ("graph", "show", "latest"), ("graph", "list"),
+        ("graph", "rollback", "latest"), ("graph", "build", "--release"), ("graph", "collect"),
+    ):  # fmt: skip
+        run(*words)
 
 
 def test_ingest_build_and_look(home, tmp_path):
