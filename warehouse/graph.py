@@ -280,10 +280,10 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
 def _moment(text: str, *, until_end: bool) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # no time, or one outside the calendar once in UTC
         return None
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
     if until_end and len(text) <= len("2026-01-31"):
         moment += timedelta(days=1, microseconds=-1)
     return moment
@@ -406,6 +406,8 @@ _COLLECT = (
     "delete from learning_interval e where exists (select 1 from next_kept n "
     "where n.state = e.since and n.next >= e.until)",
     "delete from contract where contract_hash not in (select contract_hash from node_interval)",
+    "delete from former_trajectory where trajectory_id not in "
+    "(select trajectory_id from learning_interval union all select trajectory_id from suite_row)",
 )
 
 

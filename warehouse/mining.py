@@ -189,7 +189,8 @@ def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) 
     _divide(con, parameters)
     con.execute(
         "insert into touched select p.trajectory_id from plan_row p "
-        "join learning_interval i using (trajectory_id) where i.until is null and i.split <> p.split"
+        "join learning_interval i using (trajectory_id) "
+        "where i.until is null and i.split <> p.split"
     )
 
 
@@ -301,18 +302,24 @@ def _count(con: duckdb.DuckDBPyConnection, sign: int) -> None:
     )
 
 
+_SAME_ROW = (
+    "p.trajectory_id = i.trajectory_id and p.digest = i.digest and p.draw = i.draw "
+    "and p.request = i.request"
+)
+"""A draw changes with the seed; a request is gone from a row that was forgotten."""
+
+
 def _change_rows(con: duckdb.DuckDBPyConnection, state: int) -> None:
     """Learning rows that went are closed, those that came are opened."""
     con.execute(
         "create or replace temp table closing as select trajectory_id, digest "
         "from learning_interval i where until is null and trajectory_id in "
         "(select trajectory_id from gone) and not exists (select 1 from plan_row p "
-        "where p.trajectory_id = i.trajectory_id and p.digest = i.digest)"
+        f"where {_SAME_ROW})"
     )
     con.execute(
         "create or replace temp view opening as select * from plan_row p where not exists "
-        "(select 1 from learning_interval i where i.until is null "
-        "and i.trajectory_id = p.trajectory_id and i.digest = p.digest)"
+        f"(select 1 from learning_interval i where i.until is null and {_SAME_ROW})"
     )
     known = json.loads(con.execute("select rows_sum from mined_state").fetchall()[0][0])
     changes = con.execute(query("sum_digests")).fetchall()[0]

@@ -215,6 +215,9 @@ def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence
     con.register("unwanted", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
     for statement in (
         "insert into disturbed select trajectory_id from unwanted",
+        "insert into former_trajectory select trajectory_id, source, native_id, format, "
+        "assembled_from from trajectory where trajectory_id in "
+        "(select trajectory_id from unwanted)",
         # Executions that others tell of too now count there.
         "insert into disturbed select distinct trajectory_id from call where (namespace, uid) in "
         "(select (namespace, uid) from call where uid is not null "

@@ -1,0 +1,66 @@
+"""What only happens once in a while leaves what is mined as a build from scratch would have it."""
+
+import itertools
+
+from tests.factories import trajectory
+from tests.warehouse.test_graph import NONE_HELD, build, deliver
+from tests.warehouse.test_history_property import from_scratch
+from warehouse.connection import open_in_memory
+from warehouse.forget import forget_source, forget_trajectory
+from warehouse.graph import training_rows, version_nodes
+from warehouse.mining import GraphParameters
+from warehouse.suites import freeze_suites
+
+
+def check(con, parameters=NONE_HELD):
+    last = build(con, parameters)
+    other = open_in_memory()
+    scratch = from_scratch(con, other, parameters)
+    assert (scratch.version, scratch.examples_id) == (last.version, last.examples_id)
+    rows = training_rows(con, last)
+    assert training_rows(other, scratch).equals(rows)
+    other.close()
+    return rows
+
+
+def test_shares_after_another_seed_divide_by_the_draws_of_that_seed(con, tmp_path):
+    pairs = list(itertools.permutations("abcd", 2))
+    deliver(con, tmp_path, *[trajectory(str(i), *pair) for i, pair in enumerate(pairs)])
+    build(con, GraphParameters(seed=0))
+    build(con, GraphParameters(seed=1))
+    check(con, GraphParameters(seed=1, test=0.6))
+
+
+def test_a_source_that_is_forgotten_and_told_again_is_trained_on_again(con, tmp_path):
+    deliver(con, tmp_path, trajectory("1", "a", "b", request="book"))
+    build(con)
+    forget_source(con, "s")
+    deliver(con, tmp_path, trajectory("1", "a", "b", request="book"))
+    assert check(con)["request"].to_list() == ["book"]
+
+
+def test_a_name_that_two_connections_told_at_once_counts_once(con, tmp_path):
+    one, two = con.cursor(), con.cursor()
+    for connection in (one, two):
+        connection.execute("begin")
+        connection.execute("insert into called_name values ('s', 'a')")
+    one.execute("commit")
+    two.execute("commit")
+    deliver(con, tmp_path, trajectory("1", "a"))
+    assert version_nodes(con, build(con))["num_unrecorded"].to_list() == [1]
+
+
+def test_forgetting_reaches_the_forms_that_were_replaced(con, tmp_path):
+    parameters = GraphParameters(test=1.0, validation=0.0)
+    for calls in ("ab", "abc", "abcd"):
+        deliver(con, tmp_path, trajectory("1", *calls, request="secret"), trajectory("2", "a"))
+        freeze_suites(con, parameters, min_rows=1, refresh=True)
+        if calls != "abc":
+            build(con, parameters)
+    gone = forget_trajectory(con, "1", "s")
+    assert gone.suite_rows == 3
+    for table in ("learning_interval", "suite_row"):
+        assert con.sql(f"select distinct request from {table} where request <> ''").fetchall() == [
+            ("please do 2",)
+        ]
+    assert con.sql("select * from former_trajectory").fetchall() == []
