@@ -93,6 +93,7 @@ def build_graph(
         build, before, parent, examples_id = known[0] if known else (-1, None, None, None)
         is_new = before != found.version
         if is_new or examples_id != found.examples_id:
+            num_edges, num_learning = con.execute(query("edge_number")).fetchall()[0]
             con.execute(
                 "insert into graph_version select ?, ?, ?, ?, ?, ? "
                 "where not exists (select 1 from graph_version where version = ?)",
@@ -101,8 +102,8 @@ def build_graph(
                     found.learning_id,
                     settings,
                     found.num_nodes,
-                    found.num_edges,
-                    found.num_learning_edges,
+                    num_edges,
+                    num_learning,
                     found.version,
                 ],
             )
@@ -136,8 +137,6 @@ class _Content:
     learning_id: str
     examples_id: str
     num_nodes: int
-    num_edges: int
-    num_learning_edges: int
 
 
 def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _Content:
@@ -151,14 +150,11 @@ def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _C
         "select coalesce(on_day::varchar, ''), content, learning from edge_day order by 1"
     ).fetchall()
     contracts = nodes.select("key", "contract_hash", "status")
-    num_edges, num_learning = con.execute(query("edge_number")).fetchall()[0]
     return _Content(
         version=_hash(settings, nodes, [(day, content) for day, content, _ in days]),
         learning_id=_hash(settings, contracts, [(day, seen) for day, _, seen in days if seen]),
         examples_id=_hash("examples", contracts.drop("contract_hash"), [(mined.rows, "")]),
         num_nodes=len(nodes),
-        num_edges=num_edges,
-        num_learning_edges=num_learning,
     )
 
 

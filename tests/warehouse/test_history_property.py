@@ -62,10 +62,11 @@ EVENTS = st.one_of(
     st.tuples(st.just("tell again"), st.integers(1, 3)),
     st.tuples(
         st.just("sync"),
-        st.sampled_from(SOURCES),
+        st.sampled_from([*SOURCES, "chat"]),
         st.sets(st.sampled_from(NAMES)),
         st.sampled_from(["does it", "does more"]),
-    ),  # fmt: skip
+        st.none() | st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=3),
+    ),
     st.tuples(
         st.just("rename"),
         st.sampled_from([*(f"s/{name}" for name in [*NAMES, "new"]), "u/a", "chat/a"]),
@@ -188,11 +189,11 @@ class World:
             self.con.execute("delete from forgotten")
             self.rows = {}
 
-    def sync(self, source, names, text):
+    def sync(self, source, names, text, edges):
         if names:
-            path = write_lines(
-                self.folder / "tools.jsonl", [tool(name, text) for name in sorted(names)]
-            )
+            lines = [tool(name, text) for name in sorted(names)]
+            lines += [{"source": a, "target": b} for a, b in sorted(edges or ())]
+            path = write_lines(self.folder / "tools.jsonl", lines)
             sync_catalogue(self.con, path, source, force=True)
 
     def rename(self, old, new):
