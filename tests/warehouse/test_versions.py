@@ -2,11 +2,14 @@
 
 import pytest
 
-from tests.factories import trajectory
-from tests.warehouse.test_graph import build, deliver
+from tests.factories import tool, trajectory
+from tests.warehouse.test_graph import NONE_HELD, build, deliver
+from warehouse.aliases import rename
+from warehouse.changes import diff_versions
 from warehouse.errors import UnknownVersion
 from warehouse.forget import forget_trajectory
 from warehouse.graph import collect_versions, find_version, list_versions
+from warehouse.why import explain_edge
 
 
 @pytest.mark.parametrize(
@@ -38,3 +41,32 @@ def test_forms_that_nothing_kept_knows_are_collected(con, tmp_path):
     assert len(former.fetchall()) == 1
     collect_versions(con, needed=(), keep=1)
     assert con.table("former_trajectory").fetchall() == []
+
+
+def test_a_rename_that_was_taken_back_is_told_in_either_direction(con, tmp_path):
+    declared = {"source": "a", "target": "b"}
+    deliver(con, tmp_path, tool("a"), tool("b"), declared, trajectory("1", "a", "b"))
+    old = build(con)
+    rename(con, "s/b", "s/new")
+    new = build(con)
+    for is_taken_back in (False, True):
+        if is_taken_back:
+            rename(con, "s/new", "s/b")
+            build(con)
+        for one, other, names in ((old, new, ["s/b", "s/new"]), (new, old, ["s/new", "s/b"])):
+            found = diff_versions(con, one, other)
+            assert found["tools"]["renamed"] == [names]
+            assert not any(found["edges"].values())
+            told = explain_edge(con, other, "s/a", names[1])
+            assert (told["declared"], told["num_trajectories"]) == ([""], 1)
+
+
+def test_a_merge_has_no_way_back(con, tmp_path):
+    deliver(con, tmp_path, tool("a"), tool("b"), trajectory("1", "a", "b", "a"))
+    old = build(con, NONE_HELD)
+    rename(con, "s/a", "s/one")
+    rename(con, "s/b", "s/one", merge=True)
+    new = build(con, NONE_HELD)
+    forth, back = diff_versions(con, old, new)["tools"], diff_versions(con, new, old)["tools"]
+    assert forth["renamed"] == [["s/a", "s/one"], ["s/b", "s/one"]]
+    assert (back["renamed"], back["added"], back["removed"]) == ([], ["s/a", "s/b"], ["s/one"])
