@@ -4,6 +4,8 @@ import pytest
 
 from tests.factories import tool, trajectory
 from tests.warehouse.test_graph import NONE_HELD, build, deliver
+from tests.warehouse.test_history_property import warehouses  # noqa: F401
+from tests.warehouse.test_order_property import empty
 from warehouse.aliases import rename
 from warehouse.changes import diff_versions
 from warehouse.errors import UnknownVersion
@@ -12,14 +14,22 @@ from warehouse.graph import collect_versions, find_version, list_versions
 from warehouse.why import explain_edge
 
 
-@pytest.mark.parametrize(
-    "name", ["0001-01-01T00:00+05:00", "mark:9999-12-31T23:59-05:00", "2026", "mark:", "mark:2026"]
-)
-def test_what_is_no_moment_is_no_version(con, tmp_path, name):
+@pytest.fixture
+def con(warehouses):  # noqa: F811
+    return empty(warehouses[0])
+
+
+NO_MOMENTS = [
+    "0001-01-01T00:00+05:00", "mark:9999-12-31T23:59-05:00", "2026", "mark:", "mark:2026"
+]  # fmt: skip
+
+
+def test_what_is_no_moment_is_no_version(con, tmp_path):
     deliver(con, tmp_path, trajectory("1", "a"))
     build(con)
-    with pytest.raises(UnknownVersion, match="expected latest"):
-        find_version(con, name)
+    for name in NO_MOMENTS:
+        with pytest.raises(UnknownVersion, match="expected latest"):
+            find_version(con, name)
 
 
 def test_builds_whose_training_rows_were_forgotten_are_known_by_another_id(con, tmp_path):
