@@ -60,13 +60,12 @@ def test_a_name_that_two_connections_told_at_once_counts_once(con, tmp_path):
 
 def test_forgetting_reaches_the_forms_that_were_replaced(con, tmp_path):
     parameters = GraphParameters(test=1.0, validation=0.0)
-    for calls in ("ab", "abc", "abcd"):
-        deliver(con, tmp_path, trajectory("1", *calls, request="secret"), trajectory("2", "a"))
-        freeze_suites(con, parameters, min_rows=1, refresh=True)
-        if calls != "abc":
-            build(con, parameters)
+    deliver(con, tmp_path, trajectory("1", "a", request="secret"), trajectory("2", "a"))
+    freeze_suites(con, parameters, min_rows=1)
+    build(con, parameters)
+    deliver(con, tmp_path, trajectory("1", "a", "b", request="secret"))
     gone = forget_trajectory(con, "1", "s")
-    assert gone.suite_rows == 3
+    assert gone.suite_rows == 1
     for table in ("learning_interval", "suite_row"):
         assert con.sql(f"select distinct request from {table} where request <> ''").fetchall() == [
             ("please do 2",)
@@ -94,9 +93,9 @@ def test_a_warehouse_of_the_schema_before_is_mined_anew(con, tmp_path):
         old.execute(f"insert into {table} by name select {columns} from told")
         old.unregister("told")
     migrate(old)
-    for _ in range(2):
-        for one in (con, old):
-            deliver(one, tmp_path, trajectory("later", "a", "b", "c"))
-        assert build(old).version == build(con).version
-    assert len(old.table("graph_build").fetchall()) == 1
+    first = build(old)
+    for one in (con, old):
+        deliver(one, tmp_path, trajectory("later", "a", "b", "c"))
+    last = build(old)
+    assert last.version == build(con).version != first.version
     old.close()
