@@ -1,5 +1,7 @@
 """What changed between two graph versions: tools and edges that came, went, grew or shrank."""
 
+from collections import Counter
+from collections.abc import Set
 from typing import Any
 
 import duckdb
@@ -27,11 +29,7 @@ def diff_versions(
         times before, times after]]}.
     """
     before, after = _tools(con, old), _tools(con, new)
-    renamed = sorted(
-        (a, b)
-        for a, b in renames(con).items()
-        if a in before and a not in after and b in after and b not in before
-    )
+    renamed = _renamed(con, before.keys() - after.keys(), after.keys() - before.keys())
     con.register(
         "new_name",
         pl.DataFrame(renamed, schema={"old_key": pl.String, "new_key": pl.String}, orient="row"),
@@ -57,6 +55,18 @@ def diff_versions(
             "weakened": [[*edge, x, y] for *edge, x, y in rows if 0 < y < x],
         },
     }
+
+
+def _renamed(
+    con: duckdb.DuckDBPyConnection, gone: Set[str], came: Set[str]
+) -> list[tuple[str, str]]:
+    """Tools that went under one name and came under another."""
+    known = renames(con)
+    forth = [(a, b) for a, b in known.items() if a in gone and b in came]
+    # Of a rename that was taken back, or from a later version to an earlier one.
+    back = [(a, b) for b, a in known.items() if a in gone and b in came]
+    parts = Counter(a for a, _ in back)  # a merge has no way back
+    return sorted(forth + [(a, b) for a, b in back if parts[a] == 1])
 
 
 def _tools(

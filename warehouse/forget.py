@@ -70,20 +70,30 @@ def forget_trajectory(
     _, owner, native_id, content, format, conversation = rows[0]
     with transaction(con):
         ids, events = [row[0] for row in rows], 0
+        former = _ids(
+            con,
+            "select trajectory_id from former_trajectory "
+            "where source = ? and native_id = ? and assembled_from is null",
+            [owner, native_id],
+        )
         keys = [trajectory_key(owner, native_id, content)]
         if conversation is not None:
-            ids = [
-                row[0]
-                for row in con.execute(
-                    "select trajectory_id from trajectory "
-                    "where source = ? and format = ? and assembled_from = ?",
-                    [owner, format, conversation],
-                ).fetchall()
-            ]
+            ids = _ids(
+                con,
+                "select trajectory_id from trajectory "
+                "where source = ? and format = ? and assembled_from = ?",
+                [owner, format, conversation],
+            )
             linked = linked_conversations(con, [(format, conversation)], owner)
             members = [name for group in linked.values() for _, name in group]
             keys = [conversation_key(owner, format, name) for name in members]
             of_these = [owner, format, members]
+            former = _ids(
+                con,
+                "select trajectory_id from former_trajectory where source = ? and format = ? "
+                "and list_contains(?, assembled_from)",
+                of_these,
+            )
             events = _events(
                 con,
                 "select sum(num_events) from fragment where source = ? and format = ? "
@@ -108,7 +118,7 @@ def forget_trajectory(
         con.executemany(
             "insert into forgotten values (?, ?, ?)", [[owner, key, utc_now()] for key in keys]
         )
-        return _remove(con, ids, events, quarantined)
+        return _remove(con, ids, former, events, quarantined)
 
 
 def forget_source(con: duckdb.DuckDBPyConnection, source: str) -> Forgotten:
@@ -128,12 +138,8 @@ def forget_source(con: duckdb.DuckDBPyConnection, source: str) -> Forgotten:
             "Nothing was changed."
         )
     with transaction(con):
-        ids = [
-            row[0]
-            for row in con.execute(
-                "select trajectory_id from trajectory where source = ?", [source]
-            ).fetchall()
-        ]
+        ids = _ids(con, "select trajectory_id from trajectory where source = ?", [source])
+        former = _ids(con, "select trajectory_id from former_trajectory where source = ?", [source])
         events = _events(con, "select sum(num_events) from fragment where source = ?", [source])
         quarantined = _delete(con, "delete from quarantine where source = ?", [source])
         for statement in (
@@ -147,7 +153,7 @@ def forget_source(con: duckdb.DuckDBPyConnection, source: str) -> Forgotten:
             "delete from tool_version where namespace = ?",
         ):
             con.execute(statement, [source])
-        return _remove(con, ids, events, quarantined)
+        return _remove(con, ids, former, events, quarantined)
 
 
 def _delete(con: duckdb.DuckDBPyConnection, statement: str, values: Sequence[Any]) -> int:
@@ -159,11 +165,21 @@ def _events(con: duckdb.DuckDBPyConnection, statement: str, values: Sequence[Any
     return int(con.execute(statement, list(values)).fetchall()[0][0] or 0)
 
 
+def _ids(con: duckdb.DuckDBPyConnection, statement: str, values: Sequence[Any]) -> list[str]:
+    return [row[0] for row in con.execute(statement, list(values)).fetchall()]
+
+
 def _remove(
-    con: duckdb.DuckDBPyConnection, ids: list[str], events: int, quarantined: int
+    con: duckdb.DuckDBPyConnection,
+    ids: list[str],
+    former: list[str],
+    events: int,
+    quarantined: int,
 ) -> Forgotten:
+    """Remove trajectories, and what is left of their ``former`` forms."""
     con.register(
-        "unwanted_id", pl.DataFrame({"trajectory_id": ids}, schema={"trajectory_id": pl.String})
+        "unwanted_id",
+        pl.DataFrame({"trajectory_id": [*ids, *former]}, schema={"trajectory_id": pl.String}),
     )
     (calls,) = con.execute(
         "select count(*) from call where trajectory_id in (select trajectory_id from unwanted_id)"
@@ -176,12 +192,20 @@ def _remove(
             "update suite set content_id = ?, num_rows = (select count(*) from suite_row r "
             "where r.name = suite.name and r.version = suite.version and r.trajectory_id not in "
             "(select trajectory_id from unwanted_id)) where name = ? and version = ?",
-            [digest(content, sorted(ids))[:32], name, version],
+            [digest(content, sorted({*ids, *former}))[:32], name, version],
         )
     suite_rows = _delete(
         con,
         "delete from suite_row where trajectory_id in (select trajectory_id from unwanted_id)",
         [],
+    )
+    # The training rows of these builds are others from now on.
+    con.execute(
+        "update graph_build b set examples_id = sha256(examples_id || ?) where exists "
+        "(select 1 from learning_interval i where i.since <= b.state "
+        "and (i.until is null or i.until > b.state) "
+        "and i.trajectory_id in (select trajectory_id from unwanted_id))",
+        [digest(sorted({*ids, *former}))],
     )
     # Of their plans only the present ones are left, without the request, until the next build.
     for statement in (
@@ -191,6 +215,10 @@ def _remove(
         "where trajectory_id in (select trajectory_id from unwanted_id)",
     ):
         con.execute(statement)
-    con.unregister("unwanted_id")
     delete_trajectories(con, ids)
+    con.execute(
+        "delete from former_trajectory "
+        "where trajectory_id in (select trajectory_id from unwanted_id)"
+    )
+    con.unregister("unwanted_id")
     return Forgotten(tuple(ids), calls, events, quarantined, suite_rows)

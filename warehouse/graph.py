@@ -93,6 +93,7 @@ def build_graph(
         build, before, parent, examples_id = known[0] if known else (-1, None, None, None)
         is_new = before != found.version
         if is_new or examples_id != found.examples_id:
+            num_edges, num_learning = con.execute(query("edge_number")).fetchall()[0]
             con.execute(
                 "insert into graph_version select ?, ?, ?, ?, ?, ? "
                 "where not exists (select 1 from graph_version where version = ?)",
@@ -101,8 +102,8 @@ def build_graph(
                     found.learning_id,
                     settings,
                     found.num_nodes,
-                    found.num_edges,
-                    found.num_learning_edges,
+                    num_edges,
+                    num_learning,
                     found.version,
                 ],
             )
@@ -136,8 +137,6 @@ class _Content:
     learning_id: str
     examples_id: str
     num_nodes: int
-    num_edges: int
-    num_learning_edges: int
 
 
 def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _Content:
@@ -151,14 +150,11 @@ def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _C
         "select coalesce(on_day::varchar, ''), content, learning from edge_day order by 1"
     ).fetchall()
     contracts = nodes.select("key", "contract_hash", "status")
-    num_edges, num_learning = con.execute(query("edge_number")).fetchall()[0]
     return _Content(
         version=_hash(settings, nodes, [(day, content) for day, content, _ in days]),
         learning_id=_hash(settings, contracts, [(day, seen) for day, _, seen in days if seen]),
         examples_id=_hash("examples", contracts.drop("contract_hash"), [(mined.rows, "")]),
         num_nodes=len(nodes),
-        num_edges=num_edges,
-        num_learning_edges=num_learning,
     )
 
 
@@ -285,10 +281,10 @@ def find_version(con: duckdb.DuckDBPyConnection, name: str = "latest") -> GraphV
 def _moment(text: str, *, until_end: bool) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # no time, or one outside the calendar once in UTC
         return None
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
     if until_end and len(text) <= len("2026-01-31"):
         moment += timedelta(days=1, microseconds=-1)
     return moment
@@ -421,6 +417,8 @@ _COLLECT = (
     "delete from learning_interval e where exists (select 1 from next_kept n "
     "where n.state = e.since and n.next >= e.until)",
     "delete from contract where contract_hash not in (select contract_hash from node_interval)",
+    "delete from former_trajectory where trajectory_id not in "
+    "(select trajectory_id from learning_interval union all select trajectory_id from suite_row)",
 )
 
 

@@ -304,17 +304,8 @@ def _count(con: duckdb.DuckDBPyConnection, sign: int) -> None:
 
 def _change_rows(con: duckdb.DuckDBPyConnection, state: int) -> None:
     """Learning rows that went are closed, those that came are opened."""
-    con.execute(
-        "create or replace temp table closing as select trajectory_id, digest "
-        "from learning_interval i where until is null and trajectory_id in "
-        "(select trajectory_id from gone) and not exists (select 1 from plan_row p "
-        "where p.trajectory_id = i.trajectory_id and p.digest = i.digest)"
-    )
-    con.execute(
-        "create or replace temp view opening as select * from plan_row p where not exists "
-        "(select 1 from learning_interval i where i.until is null "
-        "and i.trajectory_id = p.trajectory_id and i.digest = p.digest)"
-    )
+    con.execute(query("closing"))
+    con.execute(query("opening"))
     known = json.loads(con.execute("select rows_sum from mined_state").fetchall()[0][0])
     changes = con.execute(query("sum_digests")).fetchall()[0]
     sums = [(old + change) % 2**64 for old, change in zip(known, changes, strict=True)]

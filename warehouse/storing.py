@@ -218,6 +218,9 @@ def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence
     for statement in (
         "insert into disturbed select number from trajectory "
         "where trajectory_id in (select trajectory_id from unwanted)",
+        "insert into former_trajectory select trajectory_id, source, native_id, format, "
+        "assembled_from from trajectory where trajectory_id in "
+        "(select trajectory_id from unwanted)",
         # Executions that others tell of too now count there.
         "insert into disturbed select distinct number from call where (namespace, uid) in "
         "(select (namespace, uid) from call where uid is not null "

@@ -56,7 +56,8 @@ def explain_edge(
         .agg(pl.col("num_seen").sum())
         .sort("on_day", "kind", "outcome")
     )
-    told = _told(con, a, b)
+    present = names.get(a, a), names.get(b, b)
+    told = _told(con, *present)
     return {
         "version": version.version,
         "source": a,
@@ -66,7 +67,7 @@ def explain_edge(
         "evidence": _entries(summarise(there, mark, half_life_days=half_life_days)),
         "reverse": _entries(summarise(back, mark, half_life_days=half_life_days)),
         "days": [[day and day.isoformat(), *rest] for day, *rest in days.iter_rows()],
-        "declared": _declared(con, a, b),
+        "declared": _declared(con, *present),
         "num_trajectories": len({row["trajectory_id"] for row in told}),
         "trajectories": told[:most],
     }
@@ -111,19 +112,14 @@ def _entries(summary: pl.DataFrame) -> list[dict[str, Any]]:
 
 def _told(con: duckdb.DuckDBPyConnection, source: str, target: str) -> list[dict[str, Any]]:
     """Each telling of the edge in the data as last mined, the latest first."""
-    names = renames(con)
     numbers = dict(
         con.execute(
             "select key, tool from mined_tool where list_contains(?, key)",
-            [[names.get(source, source), names.get(target, target)]],
+            [[source, target]],
         ).fetchall()
     )
     rows = con.execute(
-        query("edge_told"),
-        {
-            "source": numbers.get(names.get(source, source)),
-            "target": numbers.get(names.get(target, target)),
-        },
+        query("edge_told"), {"source": numbers.get(source), "target": numbers.get(target)}
     )
     columns = [column[0] for column in rows.description or ()]
     told = [dict(zip(columns, row, strict=True)) for row in rows.fetchall()]

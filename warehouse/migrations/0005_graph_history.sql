@@ -19,6 +19,16 @@ create table disturbed (
     t               bigint not null     -- number
 );
 
+-- Trajectories that a fuller or corrected form replaced: what is kept of past states, and suites, may
+-- still hold their text.
+create table former_trajectory (
+    trajectory_id   varchar not null,
+    source          varchar not null,
+    native_id       varchar,
+    format          varchar not null,
+    assembled_from  varchar
+);
+
 -- Every name that calls have used.
 create table called_name (
     namespace       varchar not null,

@@ -21,5 +21,5 @@ select
     coalesce(m.namespace, c.namespace) as namespace,
     coalesce(m.name, c.name) as name,
     c.namespace in (select namespace from recording) as is_recording
-from called_name c
+from (select distinct namespace, name from called_name) c
 left join meant m on m.call_namespace = c.namespace and m.call_name = c.name
