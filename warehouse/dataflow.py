@@ -12,6 +12,7 @@ salted hashes of their values.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,6 @@ from warehouse.values import (
     is_plain_json,
     is_telling,
     leaves,
-    may_be_part,
     stands_in,
     values_in,
 )
@@ -82,10 +82,8 @@ def mine_links(
     """
     turns = used.turns
     pairs: set[tuple[int, int]] = set()
-    if any(
-        text and ("$var" in text or "<node-" in text or "{{" in text or "${" in text)
-        for text in used.texts
-    ):
+    arguments = "\n".join(filter(None, used.texts))
+    if "$" in arguments or "<node-" in arguments or "{{" in arguments:
         pairs = {(s, t) for s, t in _explicit(used) if turns[s] < turns[t]}
     if by_value and any(used.results):
         pairs.update(_by_value(request, used, salt))
@@ -171,37 +169,28 @@ def is_said(value: str, said: str) -> bool:
     return plain != text and plain in said
 
 
-def _in_turn(turns: Sequence[int]) -> Sequence[int]:
+def _in_turn(turns: Sequence[int]) -> list[int]:
     """Positions by turn, and in their order within one."""
-    order = range(len(turns))
-    if all(map(int.__le__, turns, turns[1:])):
-        return order
-    return sorted(order, key=turns.__getitem__)
+    return sorted(range(len(turns)), key=turns.__getitem__)
 
 
 def _by_search(request: str, used: Used) -> _Pairs:
-    """Few calls: what no result can hold is told without taking any apart."""
+    """Few calls: values are looked for as text, and only what seems to hold one is taken apart."""
     turns, said = used.turns, said_in(request)
     order = _in_turn(turns)
-    texts = [str(result) if result else "" for result in used.results]
-    quoted: set[str] = set()
-    loose: list[str] = []
-    apart: dict[int, frozenset[str] | None] = {}
-    for source in order[:-1]:
-        text = texts[source]
-        if is_plain_json(text):
-            quoted.update(text.split('"'))  # all texts inside, keys and punctuation too
-            apart[source] = None
-        elif text:
-            loose.append(text)
-    rest, whole = "\n".join(loose), ""
-    # Where something is escaped, values do not stand in the text as they are.
-    is_plain = "\\" not in rest
+    texts: list[str] = []
+    ends: list[int] = []
+    seen = ""  # The texts of earlier turns, one after the other.
+    is_plain = True
+    apart: dict[int, frozenset[str]] = {}
     origins: dict[str, int] = {}
-    known = 0
     for target in order:
-        while turns[order[known]] < turns[target]:
-            known += 1
+        while turns[source := order[len(texts)]] < turns[target]:
+            texts.append(str(used.results[source] or ""))
+            seen += texts[-1]
+            ends.append(len(seen))
+            # Where something is escaped, values do not stand in the text as they are.
+            is_plain = is_plain and "\\" not in texts[-1]
         arguments = used.arguments[target]
         if type(arguments) is not dict:
             continue
@@ -209,38 +198,29 @@ def _by_search(request: str, used: Used) -> _Pairs:
             origin = origins.get(value)
             if origin is None:
                 origin = _OWN
-                is_possible = value in quoted or not is_plain or value in rest
-                if known and not is_possible and may_be_part(value):
-                    whole = whole or "\n".join(texts)
-                    is_possible = value in whole
-                if known and is_possible and is_telling(value) and not is_said(value, said):
-                    origin = _earliest(value, order[:known], texts, apart)
+                at = seen.find(value)
+                if (at >= 0 or not is_plain) and is_telling(value) and not is_said(value, said):
+                    begin = bisect_right(ends, at) if is_plain else 0
+                    origin = _earliest(value, texts, begin, apart)
                 origins[value] = origin
             if origin != _OWN:
-                yield origin, target
+                yield order[origin], target
 
 
 def _earliest(
-    value: str,
-    order: Sequence[int],
-    texts: Sequence[str],
-    apart: dict[int, frozenset[str] | None],
+    value: str, texts: Sequence[str], begin: int, apart: dict[int, frozenset[str]]
 ) -> int:
-    """The first of the results that holds the value.
-
-    ``apart`` keeps their values; None for one that is plain JSON and was not taken apart yet.
-    """
-    for source in order:
-        text = texts[source]
-        if not text or ("\\" not in text and value not in text):
+    """The first of the texts from ``begin`` that holds the value; ``apart`` keeps their values."""
+    for at in range(begin, len(texts)):
+        text = texts[at]
+        if value not in text and "\\" not in text:
             continue
-        values = apart.get(source)
-        if values is None:
-            if source in apart and stands_in(text, value):
-                return source
-            values = apart[source] = values_in(text)
-        if value in values:
-            return source
+        if at not in apart:
+            if is_plain_json(text) and stands_in(text, value):
+                return at
+            apart[at] = values_in(text)
+        if value in apart[at]:
+            return at
     return _OWN
 
 

@@ -130,11 +130,6 @@ def stands_in(text: str, value: str) -> bool:
     return False
 
 
-def may_be_part(value: str) -> bool:
-    """Whether the value can stand in JSON other than as a text of its own: a number or an id."""
-    return " " not in value and _has_digit(value) is not None
-
-
 def is_telling(value: str) -> bool:
     """Whether two uses of the value are hardly chance.
 
