@@ -180,7 +180,7 @@ AIMS = [
 @pytest.mark.slow
 def test_a_hundred_kills_change_nothing(tmp_path, capsys):
     assert len(AIMS) == CYCLE
-    hit = kill_nights(tmp_path, AIMS * 5, first=2500, seed=1)
+    hit = kill_nights(tmp_path, AIMS * 5, first=4000, seed=1)
     with capsys.disabled():
         print(f"\nkilled in {dict(hit.most_common())}")
     assert hit.total() == 100
