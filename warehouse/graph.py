@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -425,9 +426,12 @@ _COLLECT = (
 def remove_exports(folder: Path, keep: Collection[str]) -> int:
     """Remove the exported files of all versions but some; they can be exported again."""
     removed = 0
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_dir() and path.name not in keep:
-            shutil.rmtree(path, ignore_errors=True)
+            # Away from its name first: half a version must not pass for a whole one.
+            gone = Path(tempfile.mkdtemp(prefix=".", dir=folder))
+            path.rename(gone / path.name)
+            shutil.rmtree(gone, ignore_errors=True)
             removed += 1
     return removed
 
