@@ -54,7 +54,10 @@ class Killed(Exception):
 
 def state(con, folder, with_graph):
     """Everything that may not depend on how it came."""
-    told = {table: con.sql(f"select * from {table} order by all").fetchall() for table in TABLES}
+    told = {
+        table: con.sql(f"select columns(c -> c <> 'batch') from {table} order by all").fetchall()
+        for table in TABLES
+    }
     if with_graph:
         with contextlib.suppress(NothingToBuild):  # where every call failed
             graph = build_graph(con, GraphParameters(), code_version="t")
