@@ -46,20 +46,22 @@ ROWS = ("learning_interval",)
 
 TRAJECTORIES = """
 insert into trajectory (trajectory_id, source, content_hash, richness, request, links_kind, format,
-    num_calls, meta, started_at, batch)
+    num_calls, meta, started_at, number)
 select
     name, 'bench', '', '[]', 'request number ' || name, 'inferred', 'normalised',
-    $calls, '{}', timestamp '2026-01-01' + interval ($day) day, $batch
+    $calls, '{}', timestamp '2026-01-01' + interval ($day) day,
+    $number + row_number() over ()
 from telling
 """
 
 CALLS = """
 insert into call (trajectory_id, position, turn, namespace, name, arguments_raw, arguments_state,
-    status, batch)
+    status, number)
 select
-    name, position, position, 'bench', tool, '{"n":1}', 'object', 'ok', $batch
+    name, position, position, 'bench', tool, '{"n":1}', 'object', 'ok', number
 from told
-order by name, position
+join trajectory on trajectory_id = name
+order by number, position
 """
 
 # Every number is another pair of different tools, as the factor shares no divisor with the tools.
@@ -95,9 +97,9 @@ def tell(
     for statement in text.split(";"):
         names = {name: value for name, value in values.items() if f"${name}" in statement}
         con.execute(statement, names)
-    batch = con.execute("select coalesce(max(batch), 0) + 1 from trajectory").fetchall()[0][0]
-    con.execute(TRAJECTORIES, {"calls": calls, "day": day, "batch": batch})
-    con.execute(CALLS, {"batch": batch})
+    number = con.execute("select coalesce(max(number), 0) from trajectory").fetchall()[0][0]
+    con.execute(TRAJECTORIES, {"calls": calls, "day": day, "number": number})
+    con.execute(CALLS)
     con.execute(
         "insert into called_name (select distinct namespace, name from call) except "
         "select namespace, name from called_name"

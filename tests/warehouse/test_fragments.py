@@ -54,7 +54,7 @@ TABLES = ("trajectory", "call", "link", "fragment", "pending")
 
 def tables(con):
     return {
-        t: con.sql(f"select columns(c -> c <> 'batch') from {t} order by all").fetchall()
+        t: con.sql(f"select columns(c -> c <> 'number') from {t} order by all").fetchall()
         for t in TABLES
     }
 

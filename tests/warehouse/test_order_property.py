@@ -55,7 +55,7 @@ class Killed(Exception):
 def state(con, folder, with_graph):
     """Everything that may not depend on how it came."""
     told = {
-        table: con.sql(f"select columns(c -> c <> 'batch') from {table} order by all").fetchall()
+        table: con.sql(f"select columns(c -> c <> 'number') from {table} order by all").fetchall()
         for table in TABLES
     }
     if with_graph:
