@@ -197,6 +197,7 @@ def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) 
 
 def _divide(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
     con.execute(query("plan_row"), {"test": parameters.test, "validation": parameters.validation})
+    con.execute("drop table planned")
 
 
 # --- what they said, and what they say now --------------------------------------------------------
@@ -220,6 +221,17 @@ def _exchange(
         con.execute(
             "delete from told_call where (t, position) in (select (t, position) from copied)"
         )
+    con.execute(
+        "create or replace temp table told_link as "
+        "select distinct l.number as t, l.source_position, l.target_position "
+        "from link l semi join scope s on s.t = l.number "
+        "where l.number > ? and l.kind in ('mined', 'dataflow')",
+        [before_calls],
+    )
+    for statement in (*_NO_CHANGE, *_NEW):
+        con.execute(statement)
+    _count_tools(con, 1)
+    con.execute(query("pair"))  # before the plans, which are a lot of text and need the memory
     con.execute(query("planned"), {"seed": parameters.seed, "after": before_calls})
     _divide(con, parameters)
     con.execute(
@@ -228,26 +240,18 @@ def _exchange(
         "as is_held_out from scope s join trajectory j on j.number = s.t "
         "left join plan_row p using (trajectory_id)"
     )
-    con.execute(
-        "create or replace temp table told_link as "
-        "select distinct l.number as t, l.source_position, l.target_position "
-        "from link l semi join scope s on s.t = l.number "
-        "where l.number > ? and l.kind in ('mined', 'dataflow')",
-        [before_calls],
-    )
+    con.execute("create or replace temp view trajectory_of as from told_trajectory")
+    con.execute(query("edge"), {"sign": 1})
     _change_rows(con, state)
-    for statement in _NO_CHANGE:
-        con.execute(statement)
-    for statement in _NEW:
-        con.execute(statement)
-    _count(con, 1)
     if is_anew:
         for statement in _OPEN_SUMS:
             con.execute(statement)
     else:
         for statement in _OLD:
             con.execute(statement)
-        _count(con, -1)
+        _count_tools(con, -1)
+        con.execute(query("pair"))
+        con.execute(query("edge"), {"sign": -1})
     _change_counts(con, state)
     for statement in _REMEMBER:
         con.execute(statement)
@@ -262,10 +266,10 @@ _NO_CHANGE = (
 _NEW = (
     "create or replace temp view call_of as select * exclude (arguments) from told_call",
     "create or replace temp view link_of as from told_link",
-    "create or replace temp view trajectory_of as from told_trajectory",
 )
 _OLD = (
-    "create or replace temp table old_call as from mined_call where t in (select t from gone)",
+    "create or replace temp table old_call as from mined_call where t in (select t from gone) "
+    "order by t, position",
     "create or replace temp view call_of as from old_call",
     "create or replace temp view link_of as from mined_link where t in (select t from gone)",
     "create or replace temp view trajectory_of as from mined_trajectory",
@@ -287,13 +291,8 @@ _REMEMBER = (
 )
 
 
-def _count(con: duckdb.DuckDBPyConnection, sign: int) -> None:
-    """Add what the calls in question show to the changes, or take it off."""
-    if con.execute(query("scattered")).fetchall():
-        con.execute("create or replace temp table sorted_call as from call_of order by t, position")
-        con.execute("create or replace temp view call_of as from sorted_call")
-    con.execute(query("pair"))
-    con.execute(query("edge"), {"sign": sign})
+def _count_tools(con: duckdb.DuckDBPyConnection, sign: int) -> None:
+    """Add the calls in question to the changes, or take them off."""
     con.execute(
         "insert into tool_change select tool, $sign * count(*) filter (outcome = 'ok'), "
         "$sign * count(*) filter (outcome = 'unrecorded'), "

@@ -1,6 +1,6 @@
 -- One row per telling of an edge by the calls in question.
--- needs: the views call_of (t, position, turn, parent, tool, outcome; the calls of a trajectory stand
---   together in their order) and link_of (t, source_position, target_position).
+-- needs: the views call_of (t, position, turn, parent, tool, outcome; in the order of t and position)
+--   and link_of (t, source_position, target_position).
 -- kind: adjacent (each call of a turn to each call of the next turn that has calls), dataflow (the
 --   target's arguments use the source's result). A tool called again at once is no edge: such rows,
 --   with source = target, stand for calls whose turn before has the tool too.

@@ -1,4 +1,4 @@
--- One row per execution of the trajectories in scope, with its tool and outcome.
+-- One row per execution of the trajectories in scope, with its tool and outcome, in order.
 -- grain: (t, position).
 -- parameters: $after (calls up to this number are not looked at).
 -- needs: scope, mined_name.
@@ -21,3 +21,4 @@ from call c
 semi join scope s on s.t = c.number
 join mined_name n on n.namespace = c.namespace and n.name = c.name
 where c.number > $after
+order by c.number, c.position
