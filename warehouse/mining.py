@@ -17,12 +17,15 @@ import duckdb
 import polars as pl
 
 from warehouse.connection import query, transaction
+from warehouse.errors import WarehouseError
 
 RULES = 2
 """Grows when the same rows would give other nodes or edges; part of every version's id."""
 
 _ANEW = -1
 """The number before all numbers."""
+_ATTEMPTS = 5
+"""How often somebody else may mine while this does."""
 _PARTS = 2
 """Numbers of 64 bits that a digest is summed as."""
 
@@ -65,18 +68,14 @@ def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> Mined:
         con: A writing connection, outside a transaction.
         parameters: What is held out.
     """
-    with transaction(con):
-        _mine(con, parameters)
-        trajectories, mined = con.execute(
-            "select (select count(*) from trajectory where links_kind <> 'predicted'), "
-            "(select count(*) from mined_trajectory)"
-        ).fetchall()[0]
-        if trajectories != mined:
-            # Another connection has stored a trajectory with an earlier number since then.
-            con.execute("update mined_state set settings = '{}'")
-            _mine(con, parameters)
-        state, rows_sum = con.execute("select state, rows_sum from mined_state").fetchall()[0]
-    return Mined(state, rows_sum)
+    for _ in range(_ATTEMPTS):
+        if _mine(con, parameters):
+            state, rows = con.execute("select state, rows_sum from mined_state").fetchall()[0]
+            return Mined(state, rows)
+    raise WarehouseError(
+        f"expected to be the only one who mines, but others did so {_ATTEMPTS} times meanwhile: "
+        "nothing was changed here; try again."
+    )
 
 
 def list_plans(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
@@ -84,35 +83,62 @@ def list_plans(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> N
     con.execute(query("learning_row"), {"state": mine(con, parameters).state})
 
 
-def _mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
+def _mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> bool:
+    """Mine once; False where it has to be done again, as others have changed things meanwhile.
+
+    What is read goes into temporary tables, each statement for itself: DuckDB is slow to read what
+    its own transaction has written. What is written is one transaction.
+    """
     settings = json.dumps(parameters.to_json(), sort_keys=True)
     frozen = _frozen(con)
-    last = con.execute("select number, settings, frozen, state from mined_state").fetchall()
-    state: int = last[0][3] if last else 0
+    last = con.execute(_STATE).fetchall()
     is_anew = not last or not _is_same_draw(last[0][1], parameters)
     after: int = _ANEW if is_anew else last[0][0]
-    if not last:
-        con.execute("insert into mined_state values (0, '', '', 0, ?)", [json.dumps([0] * _PARTS)])
+    newest: int = con.execute("select coalesce(max(number), 0) from trajectory").fetchall()[0][0]
     con.execute("create or replace temp table touched (t bigint)")
+    con.execute("create or replace temp table seen as from disturbed")
     _learn_names(con, after)
     if not is_anew:
         _touch(con, after)
         if last[0][1:3] != (settings, frozen):
             _touch_divided(con, parameters)
-    newest = con.execute("select coalesce(max(number), 0) from trajectory").fetchall()[0][0]
-    if is_anew or newest > after or _has_rows(con, "touched") or _has_rows(con, "disturbed"):
-        _exchange(con, parameters, state, after)
-    else:
-        for statement in _NO_CHANGE:
-            con.execute(statement)
-    _list_nodes(con, state)
-    _change_edges(con, state)
-    _hash_days(con)
-    con.execute("delete from disturbed")
-    con.execute(
-        "update mined_state set number = greatest(number, ?), settings = ?, frozen = ?",
-        [newest, settings, frozen],
-    )
+    has_news = is_anew or newest > after or _has_rows(con, "touched") or _has_rows(con, "seen")
+    for statement in _NO_CHANGE:
+        con.execute(statement)
+    if has_news:
+        _weigh(con, parameters, after, newest)
+    with transaction(con):
+        if con.execute(_STATE).fetchall() != last:
+            return False
+        if not last:
+            con.execute(
+                "insert into mined_state values (0, '', '', 0, ?)", [json.dumps([0] * _PARTS)]
+            )
+        state: int = last[0][3] if last else 0
+        if has_news:
+            _change_rows(con, state)
+            _change_counts(con, state)
+            for statement in _REMEMBER:
+                con.execute(statement)
+        _list_nodes(con, state)
+        _change_edges(con, state)
+        _hash_days(con)
+        con.execute("delete from disturbed where t in (select t from seen)")
+        trajectories, mined = con.execute(
+            "select (select count(*) from trajectory where links_kind <> 'predicted' "
+            "and number <= ?), (select count(*) from mined_trajectory)",
+            [newest],
+        ).fetchall()[0]
+        # Else another connection has stored a trajectory with an earlier number since then.
+        is_whole: bool = trajectories == mined
+        con.execute(
+            "update mined_state set number = greatest(number, ?), settings = ?, frozen = ?",
+            [newest, settings if is_whole else "{}", frozen],
+        )
+    return is_whole
+
+
+_STATE = "select number, settings, frozen, state, rows_sum from mined_state"
 
 
 def _has_rows(con: duckdb.DuckDBPyConnection, table: str) -> bool:
@@ -143,7 +169,7 @@ def _digest(frame: pl.DataFrame) -> str:
 
 def _learn_names(con: duckdb.DuckDBPyConnection, after: int) -> None:
     """What each name means now; the trajectories whose names meant something else are touched."""
-    con.execute(query("meaning"), {"after": _ANEW if _has_rows(con, "disturbed") else after})
+    con.execute(query("meaning"), {"after": _ANEW if _has_rows(con, "seen") else after})
     con.execute("create or replace temp view unnumbered as select namespace, name from meaning")
     con.execute(query("number_tools"))
     con.execute(
@@ -157,8 +183,6 @@ def _learn_names(con: duckdb.DuckDBPyConnection, after: int) -> None:
         "using (namespace, name) where (o.tool, o.is_recording) <> (n.tool, n.is_recording))",
         [after],
     )
-    con.execute("delete from mined_name")
-    con.execute("insert into mined_name from present_name")
 
 
 def _touch(con: duckdb.DuckDBPyConnection, after: int) -> None:
@@ -203,18 +227,18 @@ def _divide(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None
 # --- what they said, and what they say now --------------------------------------------------------
 
 
-def _exchange(
-    con: duckdb.DuckDBPyConnection, parameters: GraphParameters, state: int, after: int
+def _weigh(
+    con: duckdb.DuckDBPyConnection, parameters: GraphParameters, after: int, newest: int
 ) -> None:
-    """Take off the sums what touched and removed trajectories said, add what is said now."""
+    """What touched and removed trajectories said, to be taken off, and what is said now."""
     is_anew = after == _ANEW
     before_calls = _ANEW if _has_rows(con, "touched") else after
     con.execute(
         "create or replace temp table gone as select t, trajectory_id from mined_trajectory "
-        "where $is_anew or t in (select t from touched union all select t from disturbed)",
+        "where $is_anew or t in (select t from touched union all select t from seen)",
         {"is_anew": is_anew},
     )
-    con.execute(query("scope"), {"after": after})
+    con.execute(query("scope"), {"after": after, "newest": newest})
     con.execute(query("copied"), {"after": after})
     con.execute(query("told_call"), {"after": before_calls})
     if _has_rows(con, "copied"):
@@ -228,7 +252,7 @@ def _exchange(
         "where l.number > ? and l.kind in ('mined', 'dataflow')",
         [before_calls],
     )
-    for statement in (*_NO_CHANGE, *_NEW):
+    for statement in _NEW:
         con.execute(statement)
     _count_tools(con, 1)
     con.execute(query("pair"))  # before the plans, which are a lot of text and need the memory
@@ -242,7 +266,6 @@ def _exchange(
     )
     con.execute("create or replace temp view trajectory_of as from told_trajectory")
     con.execute(query("edge"), {"sign": 1})
-    _change_rows(con, state)
     if is_anew:
         for statement in _OPEN_SUMS:
             con.execute(statement)
@@ -252,9 +275,6 @@ def _exchange(
         _count_tools(con, -1)
         con.execute(query("pair"))
         con.execute(query("edge"), {"sign": -1})
-    _change_counts(con, state)
-    for statement in _REMEMBER:
-        con.execute(statement)
 
 
 _NO_CHANGE = (
@@ -282,6 +302,8 @@ _OPEN_SUMS = (
 )
 """Taken off when everything is mined anew."""
 _REMEMBER = (
+    "delete from mined_name",
+    "insert into mined_name from present_name",
     "delete from mined_call where t in (select t from gone)",
     "delete from mined_link where t in (select t from gone)",
     "delete from mined_trajectory where t in (select t from gone)",

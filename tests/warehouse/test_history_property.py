@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tests.factories import tool, trajectory, write_lines
 from tests.warehouse.test_order_property import empty
+from warehouse import mining
 from warehouse.aliases import deprecate, rename
 from warehouse.catalogue import sync_catalogue
-from warehouse.connection import open_in_memory, transaction
+from warehouse.connection import open_in_memory
 from warehouse.errors import NothingToBuild, UnknownTool, WrongRename
 from warehouse.forget import forget_source, forget_trajectory
 from warehouse.graph import (
@@ -31,7 +32,7 @@ from warehouse.graph import (
     training_rows,
 )
 from warehouse.ingest import ingest_file
-from warehouse.mining import GraphParameters, _mine, list_plans
+from warehouse.mining import GraphParameters, list_plans
 from warehouse.suites import freeze_suites
 
 TOLD = (
@@ -107,6 +108,11 @@ def session(number, calls, is_late):
 
 class Crash(Exception):
     """Stands for the end of the process."""
+
+
+def crash(con):
+    """In the place of a step that is never reached."""
+    raise Crash
 
 
 class World:
@@ -227,9 +233,9 @@ class World:
         list_plans(self.con, self.parameters)
 
     def crash(self):
-        with contextlib.suppress(Crash), transaction(self.con):
-            _mine(self.con, self.parameters)
-            raise Crash
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Crash, NothingToBuild):
+            patch.setattr(mining, "_hash_days", crash)
+            mining.mine(self.con, self.parameters)
 
     def switch(self):
         self.connections.reverse()

@@ -10,9 +10,10 @@ from tests.factories import tool, trajectory
 from tests.warehouse.test_graph import NONE_HELD, build, deliver
 from tests.warehouse.test_history_property import from_scratch, warehouses  # noqa: F401
 from tests.warehouse.test_order_property import empty
+from warehouse import mining
 from warehouse.connection import migrate, utc_now
 from warehouse.forget import forget_source, forget_trajectory
-from warehouse.graph import training_rows, version_nodes
+from warehouse.graph import training_rows, version_edges, version_nodes
 from warehouse.mining import GraphParameters
 from warehouse.suites import freeze_suites
 
@@ -99,3 +100,20 @@ def test_a_warehouse_of_the_schema_before_is_mined_anew(con, tmp_path):
     last = build(old)
     assert last.version == build(con).version != first.version
     old.close()
+
+
+def test_what_comes_while_others_mine_is_mined_next(con, tmp_path, monkeypatch):
+    deliver(con, tmp_path, trajectory("1", ("a", "ok"), ("b", "ok")))
+    other = con.cursor()
+    weigh, builds = mining._weigh, []
+
+    def interrupted(*arguments):
+        weigh(*arguments)
+        if not builds:
+            builds.append(None)
+            deliver(other, tmp_path, trajectory("2", ("b", "ok"), ("c", "ok")))
+            builds[0] = build(other).version
+
+    monkeypatch.setattr(mining, "_weigh", interrupted)
+    assert build(con).version == builds[0]
+    assert len(version_edges(con, build(con))) == 2

@@ -53,8 +53,8 @@ create table mined_state (
 
 -- One row per tool key ever seen. Numbers are never used twice: history refers to them.
 create table mined_tool (
-    tool            integer not null,
-    key             varchar not null,
+    tool            integer primary key,
+    key             varchar not null unique,
     namespace       varchar not null,
     name            varchar not null
 );

@@ -1,6 +1,6 @@
 -- One row per trajectory that is mined now. Predicted trajectories are no evidence.
 -- grain: t.
--- parameters: $after (trajectories up to this number are mined already).
+-- parameters: $after (trajectories up to this number are mined already), $newest (later ones wait).
 -- needs: touched (those of them that count differently now).
 create or replace temp table scope as
 select
@@ -8,4 +8,5 @@ select
     started_at::date as on_day,
     links_kind in ('gold', 'dataflow') as has_links
 from trajectory
-where links_kind <> 'predicted' and (number > $after or number in (select t from touched))
+where links_kind <> 'predicted' and number <= $newest
+    and (number > $after or number in (select t from touched))

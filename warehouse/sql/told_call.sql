@@ -1,7 +1,7 @@
 -- One row per execution of the trajectories in scope, with its tool and outcome, in order.
 -- grain: (t, position).
 -- parameters: $after (calls up to this number are not looked at).
--- needs: scope, mined_name.
+-- needs: scope, present_name.
 -- outcome: unrecorded where the source carries no result at all; what was left unanswered, was
 --   invalid or gave an error has failed.
 create or replace temp table told_call as
@@ -19,6 +19,6 @@ select
     case when c.arguments_raw is not null then hash(c.arguments_raw) end as arguments
 from call c
 semi join scope s on s.t = c.number
-join mined_name n on n.namespace = c.namespace and n.name = c.name
+join present_name n on n.namespace = c.namespace and n.name = c.name
 where c.number > $after
 order by c.number, c.position
