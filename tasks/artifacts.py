@@ -183,6 +183,12 @@ def graph(made: Mapping[str, Any], diff: Mapping[str, Any] | None) -> Page:
             for kind in ("added", "removed", "changed")
             if tools[kind]
         ),
+        paragraphs(
+            "### Tools renamed",
+            some([f"{old} → {new}" for old, new in tools["renamed"]], _MOST_NAMES),
+        )
+        if tools["renamed"]
+        else "",
         *(_edges(kind, edges[kind]) for kind in ("added", "removed", "strengthened", "weakened")),
         "An *edge* says that the second tool was used after, or with a result of, the first. "
         "*Strengthened* and *weakened*: seen more or less often than before. All of it: "
@@ -201,7 +207,17 @@ def _net(changed: Mapping[str, Sequence[Any]]) -> str:
 
 
 def graph_news(made: Mapping[str, Any], diff: Mapping[str, Any] | None) -> str:
-    """The graph version in a sentence or two."""
+    """The graph version in a sentence or two, and whether it is the latest."""
+    held = ""
+    if made.get("held"):
+        held = (
+            " A rollback holds an earlier version as the latest, which training and planning use: "
+            "`toolatlas graph build --release` ends that."
+        )
+    return _changes(made, diff) + held
+
+
+def _changes(made: Mapping[str, Any], diff: Mapping[str, Any] | None) -> str:
     size = f"{count(made['nodes'], 'tool')} and {count(made['edges'], 'edge')}"
     if diff is None:
         return f"Nothing changed: still version {short(made['version'])} with {size}."

@@ -1,6 +1,7 @@
 """Forget a trajectory or a source."""
 
 import logging
+import shutil
 from typing import Any
 
 from tasks.errors import WrongUsage
@@ -27,6 +28,8 @@ def forget(settings: Settings, trajectory: str | None, source: str | None) -> di
             gone = forget_trajectory(con, trajectory, source)
         else:
             gone = forget_source(con, str(source))
+    # Where earlier releases kept training rows.
+    shutil.rmtree(settings.home / "examples", ignore_errors=True)
     result = gone.to_json()
     log.info("forgotten: %s", ", ".join(f"{count} {name}" for name, count in result.items()))
     if trajectory is None and settings.ingest_paths:

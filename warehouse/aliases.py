@@ -62,7 +62,9 @@ def _known(con: duckdb.DuckDBPyConnection) -> set[Key]:
     return set(
         con.execute(
             "select namespace, name from tool_version union "
-            "select namespace, name from resolved_call union "
+            "select coalesce(m.namespace, c.namespace), coalesce(m.name, c.name) "
+            "from called_name c left join (select * from client_name where num_fitting = 1) m "
+            "on m.call_namespace = c.namespace and m.call_name = c.name union "
             "select namespace, name from tool_alias union "
             "select target_namespace, target_name from tool_alias"
         ).fetchall()

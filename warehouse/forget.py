@@ -217,6 +217,10 @@ def _remove(
         con.execute(statement)
     delete_trajectories(con, ids)
     con.execute(
+        "delete from called_name where (namespace, name) not in "
+        "(select (namespace, name) from call)"
+    )
+    con.execute(
         "delete from former_trajectory "
         "where trajectory_id in (select trajectory_id from unwanted_id)"
     )

@@ -445,9 +445,15 @@ def version_nodes(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> pl.D
     return nodes
 
 
-def version_edges(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> pl.DataFrame:
-    """source, target, kind, outcome, on_day, is_held_out, num_seen, sorted by them."""
-    edges: pl.DataFrame = con.execute(query("version_edge"), {"state": version.state}).pl()
+def version_edges(
+    con: duckdb.DuckDBPyConnection, version: GraphVersion, *, among: Collection[str] | None = None
+) -> pl.DataFrame:
+    """source, target, kind, outcome, on_day, is_held_out, num_seen, sorted by them.
+
+    ``among``: only edges between tools of these keys.
+    """
+    values = {"state": version.state, "among": None if among is None else list(among)}
+    edges: pl.DataFrame = con.execute(query("version_edge"), values).pl()
     return edges
 
 

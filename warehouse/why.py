@@ -47,7 +47,7 @@ def explain_edge(
     nodes = version_nodes(con, version)
     names = renames(con)
     a, b = (_find(nodes["key"].to_list(), name, names) for name in (source, target))
-    edges = version_edges(con, version)
+    edges = version_edges(con, version, among=(a, b))
     there = edges.filter(source=a, target=b)
     back = edges.filter(source=b, target=a)
     mark = _day(version.mark["last"])

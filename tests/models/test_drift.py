@@ -56,7 +56,7 @@ def edges(*rows):
     ("shares", "num_old", "num_new"),
     [
         (np.array([0.6, 0.3, 0.1]), 400, 60),
-        (zipf(150), 3_000, 1_000),
+        pytest.param(zipf(150), 3_000, 1_000, marks=pytest.mark.slow),
     ],
 )
 def test_two_samples_of_one_source_raise_as_many_alarms_as_alpha_says(shares, num_old, num_new):

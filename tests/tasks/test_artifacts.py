@@ -40,7 +40,7 @@ def diff(**changes):
     return {
         "from": "a" * 64,
         "to": "b" * 64,
-        "tools": {**none, "changed": [], **changes.get("tools", {})},
+        "tools": {**none, "changed": [], "renamed": [], **changes.get("tools", {})},
         "edges": {**none, "strengthened": [], "weakened": [], **changes.get("edges", {})},
     }
 

@@ -23,13 +23,13 @@ def requests(settings):
 
 def test_training_rows_of_a_forgotten_trajectory_are_gone_from_every_version(tmp_path):
     settings = Settings(home=tmp_path / "home", mlflow_uri=None)
-    lines = [trajectory(str(i), "a", f"tool_{i}", request=f"request {i}") for i in range(12)]
+    lines = [trajectory(str(i), "a", f"tool_{i}", request=f"request {i}") for i in range(6)]
     path = write_lines(tmp_path / "shop.jsonl", lines)
     ingest(settings, [str(path)])
     before = build(settings)
     assert requests(settings)[0]
-    told = [forget(settings, str(i), "shop") for i in range(12)]
-    assert sum(one["trajectories"] for one in told) == 12
+    told = [forget(settings, str(i), "shop") for i in range(6)]
+    assert sum(one["trajectories"] for one in told) == 6
     assert requests(settings) == (set(), {""})
     ingest(settings, [str(path)])
     ingest(settings, [str(write_lines(tmp_path / "shop.jsonl", [*lines, trajectory("new", "a")]))])

@@ -164,6 +164,7 @@ def kill_nights(tmp_path, aims, first, seed):
     return hit
 
 
+@pytest.mark.slow
 def test_two_kills_in_one_night_change_nothing(tmp_path):
     hit = kill_nights(tmp_path, [["build", "export"]], first=100, seed=0)
     assert hit.total() == 2

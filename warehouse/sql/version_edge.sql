@@ -1,11 +1,13 @@
 -- The edges of a state, between its nodes.
--- grain: (source, target, kind, outcome, on_day, is_held_out). parameters: $state.
+-- grain: (source, target, kind, outcome, on_day, is_held_out).
+-- parameters: $state, $among (keys of tools; null: all).
 with
 node as (
     select tool, key
     from node_interval
     join mined_tool using (tool)
     where since <= $state and (until is null or until > $state)
+        and ($among is null or list_contains($among, key))
 )
 select
     s.key as source,
