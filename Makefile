@@ -42,6 +42,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)
 	$(BIN)/python tests/benchmarks/bench_ingest.py --calls 200000
 	$(BIN)/python tests/benchmarks/bench_graph.py --calls 2000000 --rows 500000
+	$(BIN)/python tests/benchmarks/bench_history.py --nights 20 --edges 50000 --sizes 2000x200000
 	$(BIN)/python tests/benchmarks/bench_mining.py --data $(dir $(DATA))
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
 

@@ -15,6 +15,7 @@ def build_graph() -> dict[str, Any]:
     """Build, export and version the graph, and freeze the suites that are missing."""
     settings = run_settings()
     graph = steps.build_graph(settings)
+    steps.diff_graph(settings, graph)
     steps.freeze_suites(settings)
     if graph["new"]:
         announce("graph.built", version=graph["version"])

@@ -116,7 +116,12 @@ def test_stages_are_named_and_shown_like_the_night(home, tmp_path):
     assert re.fullmatch(r"ingest_trajectories [-\d]+ [:\d]+", run.name)
     assert set(pages_of(run.id)) == {"ingest"}
     version = build_graph()["version"]
-    assert newest_run().name.endswith(f", graph {version[:12]}")
+    run = newest_run()
+    assert run.name.endswith(f", graph {version[:12]}")
+    pages = pages_of(run.id)
+    assert set(pages) == {"graph", "graph-changes"}
+    kind, _, address = pages["graph-changes"]
+    assert (kind, address[:26]) == ("image", "data:image/svg+xml;base64,")
 
 
 @pytest.fixture
