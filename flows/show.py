@@ -362,6 +362,8 @@ def status(value: Mapping[str, Any]) -> None:
     if version:
         size = value["graph"]
         _say(f"graph {version[:12]}: {size['nodes']} tools, {size['edges']} edges")
+        if size["held_since"]:
+            _say("a rollback holds it as the latest: toolatlas graph build --release ends that")
     else:
         _say("no graph version yet: run toolatlas nightly")
     for name, service in value["services"].items():
