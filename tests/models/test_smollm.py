@@ -23,6 +23,7 @@ def converted(tmp_path_factory):
     return tmp_path_factory.mktemp("llms")
 
 
+@pytest.mark.slow
 def test_the_embedded_language_model_plans_as_generate_does_on_the_same_trie(converted):
     llm = load_llm(DEFAULT_LLM, converted)
     (folder,) = [path for path in converted.iterdir() if path.is_dir()]
