@@ -336,12 +336,9 @@ def graph_show(
     """One version in numbers."""
     with _session() as settings:
         from flows import show_graph
-        from tasks.analysis import structure
         from tasks.graphs import show as run
 
-        value = run(settings, version)
-        value["structure"] = structure(settings, value["version"])
-        _print(value, as_json, show_graph.version)
+        _print(run(settings, version), as_json, show_graph.version)
 
 
 @graph.command("diff")
@@ -353,12 +350,9 @@ def graph_diff(
     """What came, went and changed from A to B."""
     with _session() as settings:
         from flows import show_graph
-        from tasks.analysis import drifted
         from tasks.graphs import diff
 
-        value = diff(settings, old, new)
-        value["drift"] = drifted(settings, value)
-        _print(value, as_json, show_graph.changes)
+        _print(diff(settings, old, new), as_json, show_graph.changes)
 
 
 @graph.command("why")

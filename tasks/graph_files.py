@@ -12,7 +12,7 @@ from models.structure import groups_of
 from tasks.analysis import mark_of
 from tasks.errors import WrongUsage
 from tasks.exports import to_graphml, to_json
-from tasks.graphs import diff, frames
+from tasks.graphs import diff_alone, frames
 from tasks.pictures.changes import data_url, diff_picture
 from tasks.pictures.page import render_page
 from tasks.settings import Settings
@@ -71,7 +71,7 @@ def export(
         elif kind == "json":
             to_json(nodes, summary, unfinished, facts=_facts(version))
         else:
-            changed = diff(settings, since, version.version) if since else None
+            changed = diff_alone(settings, since, version.version) if since else None
             text = _page(version, nodes, edges, summary, changed)
             unfinished.write_text(text, encoding="utf-8", newline="\n")
         unfinished.replace(path)

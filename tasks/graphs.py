@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import duckdb
 import polars as pl
 
 from models.graph import read_examples, tool_graph
 from models.resources import resource_graph
 from models.type_edges import summarise_types, type_match
 from models.types import Example, ToolGraph
+from tasks.analysis import Frames, drifted, structure
 from tasks.settings import Settings, code_version
 from warehouse.aliases import renames, withdrawn
 from warehouse.changes import diff_versions
@@ -53,11 +55,14 @@ def parameters(settings: Settings) -> GraphParameters:
     return GraphParameters(settings.seed, settings.test_share, settings.validation_share)
 
 
-def frames(settings: Settings, name: str) -> tuple[GraphVersion, pl.DataFrame, pl.DataFrame]:
+def frames(settings: Settings, name: str) -> Frames:
     """A version with its nodes and edges."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        version = find_version(con, name)
-        return version, version_nodes(con, version), version_edges(con, version)
+        return _frames(con, find_version(con, name))
+
+
+def _frames(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> Frames:
+    return version, version_nodes(con, version), version_edges(con, version)
 
 
 def build(settings: Settings, *, released: bool = False) -> dict[str, Any]:
@@ -113,7 +118,7 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
         declared = con.execute(
             "select source, count(*) from declared_edge group by source order by source"
         ).fetchall()
-        nodes, edges = version_nodes(con, version), version_edges(con, version)
+        _, nodes, edges = found = _frames(con, version)
     by_kind = (
         edges.group_by("kind", "outcome", "is_held_out")
         .agg(pl.col("num_seen").sum(), pl.struct("source", "target").n_unique().alias("pairs"))
@@ -129,19 +134,24 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
         "evidence": by_kind.to_dicts(),
         "strongest": strongest.head(10).to_dicts(),
         "types": summarise_types(resource_graph(nodes))._asdict(),
+        "structure": structure(found, settings.half_life_days),
         "declared_edges": dict(declared),
         "unlisted": unlisted,
     }
 
 
 def diff(settings: Settings, old: str, new: str) -> dict[str, Any]:
-    """What changed from one version to another."""
+    """What changed from one version to another, and whether use drifted."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        return diff_versions(con, find_version(con, old), find_version(con, new))
+        before, after = find_version(con, old), find_version(con, new)
+        changed = diff_versions(con, before, after)
+        earlier, later = _frames(con, before), _frames(con, after)
+    renamed = dict(changed["tools"]["renamed"])
+    return {**changed, "drift": drifted(earlier, later, renamed)}
 
 
-def diff_ids(settings: Settings, old: str | None, new: str) -> dict[str, Any]:
-    """What changed between two whole ids; from nothing when ``old`` is None."""
+def diff_alone(settings: Settings, old: str | None, new: str) -> dict[str, Any]:
+    """What changed between two versions alone; from nothing when ``old`` is None."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         return diff_versions(con, find_version(con, old) if old else None, find_version(con, new))
 

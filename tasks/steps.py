@@ -81,7 +81,7 @@ def diff_graph(settings: Settings, graph: dict[str, Any]) -> dict[str, Any] | No
 
     diff = None
     if graph["new"]:
-        diff = graphs.diff_ids(settings, graph["parent"], graph["version"])
+        diff = graphs.diff_alone(settings, graph["parent"], graph["version"])
     watching.publish("graph", lambda: artifacts.graph(graph, diff))
     if diff:
         watching.show_image("graph-changes", lambda: picture_of_changes(settings, diff))

@@ -21,7 +21,7 @@ import polars as pl
 
 from warehouse.connection import query, transaction, utc_now
 from warehouse.errors import NothingToBuild, UnknownVersion
-from warehouse.mining import GraphParameters, Mined, is_learning, mine
+from warehouse.mining import GraphParameters, is_learning, mine, present_state
 
 MIN_PREFIX = 4
 """Characters of an id that name a version."""
@@ -83,10 +83,11 @@ def build_graph(
     Raises:
         NothingToBuild: The warehouse holds no tool that a planner could use.
     """
-    mined = mine(con, parameters)
+    mine(con, parameters)
     settings = json.dumps(parameters.to_json(), sort_keys=True)
-    found = _identify(con, settings, mined)
-    with transaction(con):
+    with transaction(con):  # what is named and what is stored are of one snapshot
+        state, rows_sum = present_state(con)
+        found = _identify(con, settings, state, rows_sum)
         known = con.execute(
             "select build, version, parent, examples_id from graph_build "
             "order by build desc limit 1"
@@ -115,7 +116,7 @@ def build_graph(
                     build,
                     found.version,
                     before if is_new else parent,
-                    mined.state,
+                    state,
                     found.examples_id,
                     json.dumps(_mark(con)),
                     code_version,
@@ -123,7 +124,7 @@ def build_graph(
                 ],
             )
             # What changes from here on belongs to the next state.
-            con.execute("update mined_state set state = ?", [mined.state + 1])
+            con.execute("update mined_state set state = ?", [state + 1])
             if not _is_held(con):
                 _move_latest(con, build, "build")
         is_held = _is_held(con)
@@ -140,8 +141,8 @@ class _Content:
     num_nodes: int
 
 
-def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _Content:
-    nodes = con.execute(query("node_digest"), {"state": mined.state}).pl()
+def _identify(con: duckdb.DuckDBPyConnection, settings: str, state: int, rows_sum: str) -> _Content:
+    nodes = con.execute(query("node_digest"), {"state": state}).pl()
     if nodes.is_empty():
         raise NothingToBuild(
             "expected tools or trajectories in the warehouse, found none: ingest some first "
@@ -154,7 +155,7 @@ def _identify(con: duckdb.DuckDBPyConnection, settings: str, mined: Mined) -> _C
     return _Content(
         version=_hash(settings, nodes, [(day, content) for day, content, _ in days]),
         learning_id=_hash(settings, contracts, [(day, seen) for day, _, seen in days if seen]),
-        examples_id=_hash("examples", contracts.drop("contract_hash"), [(mined.rows, "")]),
+        examples_id=_hash("examples", contracts.drop("contract_hash"), [(rows_sum, "")]),
         num_nodes=len(nodes),
     )
 
@@ -385,7 +386,7 @@ def collect_versions(
     if len(kept) == len(versions):
         return []
     with transaction(con):
-        (present,) = con.execute("select state from mined_state").fetchall()[0]
+        present, _ = present_state(con)
         con.execute(
             "create or replace temp table kept_state as select unnest(?::integer[]) as state",
             [[*(version.state for version in kept), present]],

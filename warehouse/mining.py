@@ -18,6 +18,7 @@ import polars as pl
 
 from warehouse.connection import query, transaction
 from warehouse.errors import WarehouseError
+from warehouse.evidence import SUCCESS
 
 RULES = 2
 """Grows when the same rows would give other nodes or edges; part of every version's id."""
@@ -51,15 +52,7 @@ class GraphParameters:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Mined:
-    """The present state: its number, and what its content adds up to."""
-
-    state: int
-    rows: str
-
-
-def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> Mined:
+def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
     """Bring everything that is mined up to the present data.
 
     A crash leaves the state of before.
@@ -70,8 +63,7 @@ def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> Mined:
     """
     for _ in range(_ATTEMPTS):
         if _mine(con, parameters):
-            state, rows = con.execute("select state, rows_sum from mined_state").fetchall()[0]
-            return Mined(state, rows)
+            return
     raise WarehouseError(
         f"expected to be the only one who mines, but others did so {_ATTEMPTS} times meanwhile: "
         "nothing was changed here; try again."
@@ -80,7 +72,14 @@ def mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> Mined:
 
 def list_plans(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
     """Make the temporary table ``learning_row`` of the present data."""
-    con.execute(query("learning_row"), {"state": mine(con, parameters).state})
+    mine(con, parameters)
+    con.execute(query("learning_row"), {"state": present_state(con)[0]})
+
+
+def present_state(con: duckdb.DuckDBPyConnection) -> tuple[int, str]:
+    """The number of the state that was mined last, and what its learning rows add up to."""
+    state, rows_sum = con.execute("select state, rows_sum from mined_state").fetchall()[0]
+    return state, rows_sum
 
 
 def _mine(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> bool:
@@ -188,7 +187,7 @@ def _learn_names(con: duckdb.DuckDBPyConnection, after: int) -> None:
 def _touch(con: duckdb.DuckDBPyConnection, after: int) -> None:
     """Mined trajectories whose calls count differently because others came or went."""
     con.execute(
-        "insert into touched select t from disturbed "
+        "insert into touched select t from seen "
         "where t in (select number from trajectory where number <= ?)",
         [after],
     )
@@ -464,5 +463,5 @@ def is_learning() -> pl.Expr:
     return (
         pl.col("kind").is_in(["adjacent", "dataflow"])
         & ~pl.col("is_held_out")
-        & pl.col("outcome").is_in(["ok", "unrecorded"])
+        & pl.col("outcome").is_in(SUCCESS)
     )

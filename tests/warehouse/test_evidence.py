@@ -1,25 +1,13 @@
 from datetime import date
 
-import polars as pl
 import pytest
 
+from tests.versions import edge_frame
 from warehouse.evidence import summarise
 
 
 def edges(*rows):
-    return pl.DataFrame(
-        rows,
-        schema={
-            "source": pl.String,
-            "target": pl.String,
-            "kind": pl.String,
-            "outcome": pl.String,
-            "on_day": pl.Date,
-            "is_held_out": pl.Boolean,
-            "num_seen": pl.Int64,
-        },
-        orient="row",
-    )
+    return edge_frame(rows)
 
 
 JANUARY, MARCH = date(2026, 1, 30), date(2026, 3, 1)

@@ -42,6 +42,15 @@ create type call_outcome as enum ('ok', 'unrecorded', 'failed');
 create type edge_kind as enum ('adjacent', 'dataflow', 'declared', 'predicted');
 create type edge_outcome as enum ('ok', 'unrecorded', 'failed', 'after_failure', 'stated');
 
+-- What two calls, one after the other, tell of an edge between their tools.
+create macro edge_outcome_of(source_outcome, target_outcome) as
+    case
+        when source_outcome = 'failed' then 'after_failure'::edge_outcome
+        when target_outcome = 'failed' then 'failed'::edge_outcome
+        when source_outcome = 'ok' and target_outcome = 'ok' then 'ok'::edge_outcome
+        else 'unrecorded'::edge_outcome
+    end;
+
 -- One row: how far mining has come, and by which rules.
 create table mined_state (
     number          bigint not null,    -- trajectories up to this number are mined

@@ -10,12 +10,7 @@ select
     p.source,
     p.target,
     p.kind,
-    case
-        when p.source_outcome = 'failed' then 'after_failure'::edge_outcome
-        when p.target_outcome = 'failed' then 'failed'::edge_outcome
-        when p.source_outcome = 'ok' and p.target_outcome = 'ok' then 'ok'::edge_outcome
-        else 'unrecorded'::edge_outcome
-    end as outcome,
+    edge_outcome_of(p.source_outcome, p.target_outcome) as outcome,
     r.on_day,
     r.is_held_out,
     $sign * count(*)::bigint as num_seen

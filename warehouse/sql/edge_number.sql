@@ -9,6 +9,7 @@ from (
         ) as is_learning
     from edge_interval
     where until is null
-        and source in (select tool from present_node) and target in (select tool from present_node)
+        and source in (select tool from node_interval where until is null)
+        and target in (select tool from node_interval where until is null)
     group by source, target, kind
 )

@@ -16,12 +16,7 @@ met as (
 )
 select
     m.kind,
-    case
-        when m.source_outcome = 'failed' then 'after_failure'
-        when m.target_outcome = 'failed' then 'failed'
-        when m.source_outcome = 'ok' and m.target_outcome = 'ok' then 'ok'
-        else 'unrecorded'
-    end as outcome,
+    edge_outcome_of(m.source_outcome, m.target_outcome) as outcome,
     r.on_day,
     r.is_held_out,
     r.trajectory_id,
