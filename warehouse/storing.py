@@ -214,20 +214,24 @@ def delete_trajectories(con: duckdb.DuckDBPyConnection, trajectory_ids: Sequence
     """Remove trajectories with their calls and links, and so with exactly their own evidence."""
     if not trajectory_ids:
         return
-    con.register("unwanted", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
+    con.register("unwanted_key", pl.DataFrame({"trajectory_id": list(trajectory_ids)}))
+    numbers = con.execute(
+        "select number from trajectory semi join unwanted_key using (trajectory_id)"
+    )
+    # By number: a range of rows is looked at, and not every id of every call.
+    con.register("unwanted", numbers.pl())
+    con.unregister("unwanted_key")
     for statement in (
-        "insert into disturbed select number from trajectory "
-        "where trajectory_id in (select trajectory_id from unwanted)",
+        "insert into disturbed select number from unwanted",
         "insert into former_trajectory select trajectory_id, source, native_id, format, "
-        "assembled_from from trajectory where trajectory_id in "
-        "(select trajectory_id from unwanted)",
+        "assembled_from from trajectory semi join unwanted using (number)",
         # Executions that others tell of too now count there.
         "insert into disturbed select distinct number from call where (namespace, uid) in "
         "(select (namespace, uid) from call where uid is not null "
-        "and trajectory_id in (select trajectory_id from unwanted))",
-        "delete from link where trajectory_id in (select trajectory_id from unwanted)",
-        "delete from call where trajectory_id in (select trajectory_id from unwanted)",
-        "delete from trajectory where trajectory_id in (select trajectory_id from unwanted)",
+        "and number in (select number from unwanted))",
+        "delete from link where number in (select number from unwanted)",
+        "delete from call where number in (select number from unwanted)",
+        "delete from trajectory where number in (select number from unwanted)",
     ):
         con.execute(statement)
     con.unregister("unwanted")
