@@ -146,8 +146,9 @@ def load_planner(
         tool_x, edge_index = tensors["tool_x"], tensors["edge_index"]
         graph = ToolGraph(head["graph_version"], keys, texts, edge_index, tensors["edge_counts"])
         _check_graph(folder, graph)
-        num_memory = weights["memory.requests"].size(0)
-        model = GTool(config, tool_x.size(1), len(keys), num_memory)
+        rows, length = weights["memory.plans"].shape
+        shape = (rows, weights["memory.used"].numel(), length)
+        model = GTool(config, tool_x.size(1), len(keys), shape)
         model.load_state_dict(weights)
         _check_encoder(folder, embed, texts, tool_x)
         graph = _with_new_keys(graph, renamed or {})

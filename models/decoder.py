@@ -1,94 +1,120 @@
 """The graph readout of GTool: a pointer decoder that writes plans tool by tool."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-PAD = -1
-"""Fills a batch of plans behind the last tool of the shorter ones."""
+from models.candidates import RARE, Candidates
+from models.edges import EdgeTable
+from models.memory import PAD
 
-RARE = 0.01
-"""Memory scores below this count as this when their logarithm is taken."""
+FEATURES: dict[str, tuple[str, ...]] = {
+    "text": (
+        "cosine",
+        "likeness",
+        "named",
+        "blend",
+        "moved on",
+        "distance",
+        "previous cosine",
+    ),
+    "memory": (
+        "relevance",
+        "log relevance",
+        "relevance if free",
+        "first",
+        "log first",
+        "votes",
+        "votes left",
+        "log votes left",
+        "votes to follow",
+        "log votes to follow",
+        "votes of equal beginnings",
+        "log votes of equal beginnings",
+    ),
+    "graph": (
+        "log adjacent",
+        "log dataflow",
+        "seen",
+        "share",
+        "log adjacent two back",
+        "log adjacent reversed",
+        "dependency",
+    ),
+    "use": ("log used", "never used", "comes first", "chosen", "again", "times chosen", "repeats"),
+}
+"""What is known of choosing a tool next, by where it comes from."""
 
+END_FEATURES = (
+    "relevance left",
+    "most relevance left",
+    "votes left",
+    "most votes left",
+    "votes to end",
+    "log votes to end",
+    "votes of equal plans",
+    "log votes of equal plans",
+    "tools expected",
+    "tools chosen",
+    "comes last",
+    "log words",
+)
+"""What is known of ending a plan."""
 
-@dataclass(frozen=True)
-class EdgeRows:
-    """Mined edges sorted by source, so that the edges of any tool are one slice.
-
-    Attributes:
-        start: Edges of tool ``i`` are ``start[i]:start[i + 1]``.
-        target: Tool that each edge leads to.
-        counts: Adjacent and dataflow counts of each edge.
-    """
-
-    start: Int[Tensor, " num_tools_and_one"]
-    target: Int[Tensor, " num_edges"]
-    counts: Float[Tensor, "num_edges 2"]
-
-    @staticmethod
-    def from_edges(
-        edge_index: Int[Tensor, "2 num_edges"],
-        edge_counts: Float[Tensor, "num_edges 2"],
-        num_tools: int,
-    ) -> "EdgeRows":
-        """Sort the edges of a graph by source."""
-        order = edge_index[0].argsort(stable=True)
-        degree = torch.bincount(edge_index[0], minlength=num_tools)
-        start = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-        return EdgeRows(start, edge_index[1, order], edge_counts[order])
-
-    def dense(self, tools: Int[Tensor, " rows"]) -> Float[Tensor, "rows num_tools 2"]:
-        """Counts from each given tool to all tools; zeros for ``PAD``."""
-        source = tools.clamp_min(0)
-        degree = (self.start[source + 1] - self.start[source]) * (tools != PAD)
-        row = torch.repeat_interleave(torch.arange(tools.numel(), device=tools.device), degree)
-        within = torch.arange(row.numel(), device=row.device) - (degree.cumsum(0) - degree)[row]
-        edge = self.start[source][row] + within
-        out = self.counts.new_zeros(tools.numel(), self.start.numel() - 1, 2)
-        out[row, self.target[edge]] = self.counts[edge]
-        return out
+NUM_FEATURES = sum(map(len, FEATURES.values()))
+_PLACE = {name: i for i, name in enumerate(name for part in FEATURES.values() for name in part)}
+_AT_START = {"cosine": 5.0, "likeness": 3.0, "blend": 0.5, "votes": 1.0, "relevance": 1.0}
+_FEATURE_CHANNELS = 32
+_END_CHANNELS = 16
 
 
 class ToolSide(NamedTuple):
-    """What decoding needs of the tools, the same for all requests."""
+    """What decoding needs of the tools, the same for all requests.
+
+    Attributes:
+        x: Text vectors.
+        state: Encoder states.
+        key: What queries are held against.
+        step_input: What the GRU reads of a chosen tool.
+        asked: States as the first half of the dependency scorer leaves them.
+        edges: The graph.
+        use: How often each tool is in past plans, first, last and again at once.
+    """
 
     x: Float[Tensor, "num_tools text_channels"]
+    state: Float[Tensor, "num_tools state_channels"]
     key: Float[Tensor, "num_tools hidden_channels"]
     step_input: Float[Tensor, "num_tools hidden_channels"]
-    edges: EdgeRows
+    asked: Float[Tensor, "num_tools state_channels"]
+    edges: EdgeTable
+    use: Float[Tensor, "num_tools 4"]
 
 
 class RequestSide(NamedTuple):
-    """What decoding needs of each request."""
+    """What decoding needs of each request besides its candidates."""
 
     features: Float[Tensor, "batch text_and_state_channels"]
     start: Float[Tensor, "batch hidden_channels"]
-    similarity: Float[Tensor, "batch num_tools"]
-    relevance: Float[Tensor, "batch num_tools"]
-    first: Float[Tensor, "batch num_tools"]
-
-    def repeat(self, times: int) -> "RequestSide":
-        """Every request ``times`` times in a row."""
-        return RequestSide(*(part.repeat_interleave(times, dim=0) for part in self))
 
 
 class PointerDecoder(nn.Module):
-    r"""Writes a plan as a walk over tool states that ends with END.
+    r"""Writes a plan as a walk over a shortlist of tools that ends with END.
 
     A GRU starts from the request and reads the tools chosen so far. Step :math:`k` scores tool
-    :math:`t` after the previous tool :math:`p` by
+    :math:`t` by
 
     .. math::
-        s_k(t) = \frac{2}{\sqrt d} q_k^T \kappa_t + w_s x_r^T x_t + w_e^T e(c_{pt})
-            + w_m^T m_k(f_t(r)) + w_c [t \in \tau_{<k}]
+        s_k(t) = \frac{2 w}{\sqrt d} q_k^T \kappa_t + v^T \phi_k(t) + \mathrm{MLP}(\phi_k(t))
 
     with :math:`q_k` from GRU state and request, :math:`\kappa_t` from tool text and tool state,
-    :math:`e` the log1p of the mined counts and whether the pair was ever adjacent, and :math:`m_k`
-    the request memory's score and its logarithm. END is scored by :math:`q_k` and by the memory's
-    scores of tools not chosen yet. No weight belongs to a single tool, so tools may come and go.
+    and :math:`\phi_k(t)` the features of :data:`FEATURES`: how well request and tool agree in
+    text, what similar past requests did at this point, what the graph knows of the pair
+    (previous tool, tool), and how the tool is used in general. END is scored alike, from
+    :data:`END_FEATURES`. No weight belongs to a single tool, so tools may come and go.
 
     Args:
         text_channels: Channels of text vectors.
@@ -107,200 +133,354 @@ class PointerDecoder(nn.Module):
         self.lin_input = nn.Linear(both, hidden_channels)
         self.lin_query = nn.Linear(hidden_channels + both, hidden_channels)
         self.lin_key = nn.Linear(both, hidden_channels)
-        self.lin_end = nn.Linear(hidden_channels, 1)
         self.gru = nn.GRU(hidden_channels, hidden_channels, batch_first=True)
-        self.similarity_weight = nn.Parameter(torch.empty(1))
-        self.edge_weight = nn.Parameter(torch.empty(3))
-        self.memory_weight = nn.Parameter(torch.empty(6))
-        self.chosen_weight = nn.Parameter(torch.empty(1))
-        self.left_weight = nn.Parameter(torch.empty(2))
+        self.neural_weight = nn.Parameter(torch.ones(1))
+        self.lin_tool = nn.Linear(NUM_FEATURES, 1, bias=False)
+        self.mlp_tool = _mlp(NUM_FEATURES, _FEATURE_CHANNELS, dropout / 3)
+        self.lin_end = nn.Linear(hidden_channels + len(END_FEATURES), 1)
+        self.mlp_end = _mlp(len(END_FEATURES), _END_CHANNELS, 0.0)
+        self.sharpness = nn.Parameter(torch.full((1,), 15.0 / SHARPNESS_SCALE))
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all matrices anew; the scalar weights start where they already help."""
-        for module in [self.lin_start, self.lin_input, self.lin_query, self.lin_key, self.lin_end]:
-            module.reset_parameters()
-        self.gru.reset_parameters()
-        nn.init.constant_(self.similarity_weight, 5.0)
-        nn.init.constant_(self.edge_weight, 0.5)
-        nn.init.constant_(self.chosen_weight, -1.0)
-        nn.init.zeros_(self.left_weight)
+        """Draw all matrices anew; the linear features start where they already help."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.GRU):
+                module.reset_parameters()
+        nn.init.zeros_(self.lin_tool.weight)
         with torch.no_grad():
-            self.memory_weight.copy_(torch.tensor([3.0, 1.0, 0.0, 0.0, 0.0, 0.0]))
+            for name, value in _AT_START.items():
+                self.lin_tool.weight[0, _PLACE[name]] = value
+        for mlp in (self.mlp_tool, self.mlp_end):
+            last = mlp[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.zeros_(last.weight)
 
     def read_tools(
         self,
         x: Float[Tensor, "num_tools text_channels"],
-        h: Float[Tensor, "num_tools state_channels"],
-        edges: EdgeRows,
+        state: Float[Tensor, "num_tools state_channels"],
+        asked: Float[Tensor, "num_tools state_channels"],
+        edges: EdgeTable,
+        use: Float[Tensor, "num_tools 4"],
     ) -> ToolSide:
         """Project the tools once."""
-        both = torch.cat([x, self.dropout(h)], dim=1)
-        return ToolSide(x, self.lin_key(both), self.lin_input(both), edges)
+        both = torch.cat([x, self.dropout(state)], dim=1)
+        return ToolSide(x, state, self.lin_key(both), self.lin_input(both), asked, edges, use)
 
     def read_requests(
         self,
         x: Float[Tensor, "batch text_channels"],
-        r: Float[Tensor, "batch state_channels"],
-        memory: Float[Tensor, "batch two_num_tools"],
-        tools: ToolSide,
+        state: Float[Tensor, "batch state_channels"],
     ) -> RequestSide:
-        """Project the requests once; ``memory`` is what the request memory says of them."""
-        features = torch.cat([x, self.dropout(r)], dim=1)
-        relevance, first = memory.chunk(2, dim=1)
-        start = self.lin_start(features).tanh()
-        return RequestSide(features, start, x @ tools.x.T, relevance, first)
+        """Project the requests once."""
+        features = torch.cat([x, self.dropout(state)], dim=1)
+        return RequestSide(features, self.lin_start(features).tanh())
 
     def log_probs(
         self,
         tools: ToolSide,
         requests: RequestSide,
+        candidates: Candidates,
         plans: Int[Tensor, "batch length"],
-        leave_own_out: bool = False,
-    ) -> Float[Tensor, "batch steps tools_and_end"]:
+    ) -> Float[Tensor, "batch steps size_and_end"]:
         """Log probabilities of every next choice along given plans (teacher forcing).
 
         Args:
             tools: The tools.
             requests: One request a plan.
-            plans: Tool rows, padded with -1.
-            leave_own_out: Take the pairs of the plan itself out of the mined counts first. Right
-                for plans that the graph was mined from: to them their own edges are no evidence.
+            candidates: Their candidates.
+            plans: Positions in the shortlists, padded with -1.
 
         Returns:
-            For each position 0..length the log probabilities of all tools, then of END. END has
-            -inf at position 0. Rows behind the end of a plan mean nothing.
+            For each step 0..length the log probabilities of all candidates, then of END. END has
+            -inf at step 0. Steps behind the end of a plan mean nothing.
         """
-        batch, length = plans.shape
-        num_tools = tools.x.size(0)
-        step_input = self.dropout(nn.functional.embedding(plans.clamp_min(0), tools.step_input))
+        length = plans.size(1)
+        row = candidates.tools.gather(1, plans.clamp_min(0))
+        step_input = self.dropout(nn.functional.embedding(row, tools.step_input))
         read, _ = self.gru(step_input, requests.start.unsqueeze(0).contiguous())
         state = torch.cat([requests.start.unsqueeze(1), read], dim=1)
-        one_hot = torch.zeros(batch, length + 1, num_tools + 1, device=plans.device)
-        one_hot[:, 1:].scatter_(2, plans.where(plans >= 0, num_tools).unsqueeze(2), 1.0)
-        chosen = one_hot[..., :-1].cumsum(dim=1).clamp_max(1.0)
-        previous = torch.cat([plans.new_full((batch, 1), PAD), plans], dim=1)
-        counts = tools.edges.dense(previous.flatten()).view(batch, length + 1, num_tools, 2)
-        if leave_own_out:
-            source, follower = plans[:, :-1], one_hot[:, 2:, :-1]
-            same = (previous.unsqueeze(2) == source.unsqueeze(1)) & (source >= 0).unsqueeze(1)
-            own = torch.einsum("bkj,bjn->bkn", same.to(follower.dtype), follower)
-            counts = (counts - own.unsqueeze(3)).clamp_min(0.0)
-        logits = torch.cat(
-            [
-                self._logits(state[:, :1], tools, requests, counts[:, :1], chosen[:, :1], True),
-                self._logits(state[:, 1:], tools, requests, counts[:, 1:], chosen[:, 1:], False),
-            ],
-            dim=1,
-        )
-        return logits.log_softmax(dim=-1)
+        before = torch.ones(length + 1, length, device=plans.device).tril(-1).bool()
+        prefix = torch.where(before, plans.unsqueeze(1), PAD)
+        return self.step_log_probs(tools, requests, candidates, prefix, state)
 
-    @torch.no_grad()
-    def beam_search(
+    def step_log_probs(
         self,
         tools: ToolSide,
         requests: RequestSide,
-        width: int,
-        max_length: int,
-        allowed: Bool[Tensor, " num_tools"] | None = None,
-    ) -> tuple[Int[Tensor, "batch beams max_length"], Float[Tensor, "batch beams"]]:
-        """The likeliest plans of each request.
-
-        Args:
-            tools: The tools.
-            requests: The requests.
-            width: Plans kept at each step.
-            max_length: Most tools of a plan.
-            allowed: Tools that may be chosen; ``None`` allows all.
-
-        Returns:
-            Plans padded with -1, likeliest first, and their log probabilities; -inf marks places
-            for which there was no plan.
-        """
-        batch, num_tools, end = requests.start.size(0), tools.x.size(0), tools.x.size(0)
-        beams = 1
-        state, log_prob = requests.start, requests.start.new_zeros(batch, 1)
-        plans = torch.full((batch, 1, max_length), PAD, device=state.device)
-        done = torch.zeros(batch, 1, dtype=torch.bool, device=state.device)
-        chosen = state.new_zeros(batch, num_tools)
-        previous = torch.full((batch,), PAD, device=state.device)
-        blocked = state.new_zeros(num_tools + 1, dtype=torch.bool)
-        if allowed is not None:
-            blocked[:-1] = ~allowed
-        for step in range(max_length + 1):
-            if step == max_length:
-                blocked[:-1] = True
-            logits = self._logits(
-                state.unsqueeze(1),
-                tools,
-                requests.repeat(beams),
-                tools.edges.dense(previous).unsqueeze(1),
-                chosen.unsqueeze(1),
-                step == 0,
-            ).squeeze(1)
-            logits = logits.masked_fill(blocked, -torch.inf)
-            if bool(blocked[:-1].all()) and step == 0:
-                return plans, log_prob.fill_(-torch.inf)
-            choice = logits.log_softmax(dim=-1).view(batch, beams, num_tools + 1)
-            choice = choice.masked_fill(done.unsqueeze(2), -torch.inf)
-            choice[..., end] = choice[..., end].masked_fill(done, 0.0)
-            total = (log_prob.unsqueeze(2) + choice).flatten(1)
-            log_prob, flat = total.topk(min(width, total.size(1)), dim=1)
-            beam, tool = flat // (num_tools + 1), flat % (num_tools + 1)
-            row = (beam + beams * torch.arange(batch, device=beam.device).unsqueeze(1)).flatten()
-            beams = beam.size(1)
-            done = done.gather(1, beam) | (tool == end) | log_prob.isneginf()
-            plans = plans.flatten(0, 1)[row].view(batch, beams, max_length)
-            if bool(done.all()):
-                break
-            plans[:, :, step] = tool.where(~done, PAD)
-            previous = tool.clamp_max(num_tools - 1).flatten()
-            chosen = chosen[row].scatter(1, previous.unsqueeze(1), 1.0)
-            read, _ = self.gru(
-                tools.step_input[previous].unsqueeze(1), state[row].unsqueeze(0).contiguous()
-            )
-            state = read.squeeze(1)
-        return plans, log_prob
-
-    def _logits(
-        self,
+        candidates: Candidates,
+        prefix: Int[Tensor, "batch steps length"],
         state: Float[Tensor, "batch steps hidden_channels"],
-        tools: ToolSide,
-        requests: RequestSide,
-        counts: Float[Tensor, "batch steps num_tools 2"],
-        chosen: Float[Tensor, "batch steps num_tools"],
-        is_first: bool,
-    ) -> Float[Tensor, "batch steps tools_and_end"]:
-        """Scores of all tools and of END after each state."""
+    ) -> Float[Tensor, "batch steps size_and_end"]:
+        """Log probabilities of the next choice after each of several beginnings of plans."""
         features = requests.features.unsqueeze(1).expand(-1, state.size(1), -1)
         query = self.lin_query(torch.cat([self.dropout(state), features], dim=-1))
         query = self.dropout(nn.functional.gelu(query))
-        score = query @ tools.key.T * (2 / self.hidden_channels**0.5)
-        score = score + self.similarity_weight * requests.similarity.unsqueeze(1)
-        score = score + self.chosen_weight * chosen
-        logs = counts.log1p()
-        seen = (counts[..., 0] > 0).to(logs.dtype)
-        score = score + torch.cat([logs, seen.unsqueeze(-1)], dim=-1) @ self.edge_weight
+        phi, end = self._features(tools, candidates, prefix)
+        score = (self.lin_tool(phi) + self.mlp_tool(phi)).squeeze(-1)
+        key = nn.functional.embedding(candidates.tools, tools.key)
+        pointed = torch.einsum("btd,bsd->bts", query, key)
+        score = score + self.neural_weight * pointed * (2 / self.hidden_channels**0.5)
+        stop = self.lin_end(torch.cat([query, end], dim=-1)) + self.mlp_end(end)
+        empty = (prefix[..., :1] < 0) if prefix.size(2) else torch.ones_like(stop).bool()
+        logits = torch.cat([score, stop.masked_fill(empty, -torch.inf)], dim=-1)
+        return logits.log_softmax(dim=-1)
 
-        weight, left_weight = self.memory_weight, self.left_weight
-        relevance = requests.relevance.unsqueeze(1)
-        log_relevance = relevance.clamp(RARE, 1.0).log()
+    def _features(
+        self,
+        tools: ToolSide,
+        candidates: Candidates,
+        prefix: Int[Tensor, "batch steps length"],
+    ) -> tuple[Float[Tensor, "batch steps size num"], Float[Tensor, "batch steps num_end"]]:
+        """The features of every candidate, and of END, after each beginning."""
+        batch, steps, _ = prefix.shape
+        size, num_tools = candidates.size, tools.x.size(0)
+        length = (prefix >= 0).sum(dim=2)
+        last, last_but_one = (_back(prefix, length, k) for k in (1, 2))
+        inside = (last >= 0).unsqueeze(2).float()
+        times = _count(prefix, size)
+        chosen = (times > 0).float()
+        votes = self._votes(candidates, prefix, length, last, times)
+
+        rows = candidates.tools.unsqueeze(1)
+        source = candidates.tools.gather(1, last.clamp_min(0))
+        counts = tools.edges.of(source.unsqueeze(2) * num_tools + rows) * inside.unsqueeze(3)
+        reverse = tools.edges.of(rows * num_tools + source.unsqueeze(2))[..., 0] * inside
+        earlier = candidates.tools.gather(1, last_but_one.clamp_min(0))
+        two_back = tools.edges.of(earlier.unsqueeze(2) * num_tools + rows)[..., 0]
+        two_back = two_back * (last_but_one >= 0).unsqueeze(2)
+        share = counts[..., 0] / (tools.edges.out_count[source].unsqueeze(2) + 1.0)
+        asked = nn.functional.embedding(source, tools.asked)
+        state = nn.functional.embedding(candidates.tools, tools.state)
+        dependency = torch.einsum("btd,bsd->bts", asked, state).tanh() * inside
+        x = nn.functional.embedding(candidates.tools, tools.x)
+        alike = torch.einsum("btd,bsd->bts", nn.functional.embedding(source, tools.x), x) * inside
+
+        cosine, likeness, named, blend, place = candidates.text.unsqueeze(1).unbind(dim=3)
+        moved = (place - candidates.text[..., 4].gather(1, last.clamp_min(0)).unsqueeze(2)) * inside
+        relevance, first = candidates.memory.unsqueeze(1).unbind(dim=3)
+        at_first = (length == 0).unsqueeze(2).float()
         free = 1.0 - chosen
-        score = score + relevance * (weight[0] * free + weight[2] * chosen)
-        score = score + log_relevance * (weight[1] + weight[3] * chosen)
+        use = tools.use[candidates.tools].unsqueeze(1)
+        used = use[..., 0]
+        again = (torch.arange(size, device=prefix.device) == last.unsqueeze(2)).float()
+        parts = {
+            "cosine": cosine,
+            "likeness": likeness,
+            "named": named,
+            "blend": blend,
+            "moved on": moved,
+            "distance": moved.abs(),
+            "previous cosine": alike,
+            "relevance": relevance,
+            "log relevance": relevance.clamp(RARE, 1.0).log(),
+            "relevance if free": relevance * free,
+            "first": first * at_first,
+            "log first": first.clamp(RARE, 1.0).log() * at_first,
+            "votes": votes.holds.unsqueeze(1),
+            "votes left": votes.left,
+            "log votes left": _log(votes.left),
+            "votes to follow": votes.follow[..., :-1],
+            "log votes to follow": _log(votes.follow[..., :-1]),
+            "votes of equal beginnings": votes.equal[..., :-1],
+            "log votes of equal beginnings": _log(votes.equal[..., :-1]),
+            "log adjacent": counts[..., 0].log1p(),
+            "log dataflow": counts[..., 1].log1p(),
+            "seen": (counts[..., 0] > 0).float(),
+            "share": share,
+            "log adjacent two back": two_back.log1p(),
+            "log adjacent reversed": reverse.log1p(),
+            "dependency": dependency,
+            "log used": used.log1p(),
+            "never used": (used == 0).float(),
+            "comes first": (use[..., 1] + 0.1) / (used + 1.0) * at_first,
+            "chosen": chosen,
+            "again": again,
+            "times chosen": times.clamp_max(4.0),
+            "repeats": use[..., 3] / (used + 1.0) * again,
+        }
+        phi = torch.stack([parts[name].expand(batch, steps, size) for name in _PLACE], dim=3)
+
         left = relevance.clamp(0.0, 1.0) * free
-        end = self.lin_end(query)
-        end = end + left_weight[0] * left.sum(dim=-1, keepdim=True)
-        end = end + left_weight[1] * left.amax(dim=-1, keepdim=True)
-        if is_first:
-            first = requests.first.unsqueeze(1)
-            score = score + weight[4] * first + weight[5] * first.clamp(RARE, 1.0).log()
-            end = torch.full_like(end, -torch.inf)
-        return torch.cat([score, end], dim=-1)
+        ended = tools.use[source]
+        stop = (
+            left.sum(dim=2),
+            left.amax(dim=2),
+            votes.left.sum(dim=2),
+            votes.left.amax(dim=2),
+            votes.follow[..., -1],
+            _log(votes.follow[..., -1]),
+            votes.equal[..., -1],
+            _log(votes.equal[..., -1]),
+            votes.length - length,
+            length.float(),
+            (ended[..., 2] + 0.5) / (ended[..., 0] + 1.0) * inside.squeeze(2),
+            candidates.length.expand(batch, steps),
+        )
+        return phi, torch.stack(stop, dim=2)
+
+    def _votes(
+        self,
+        candidates: Candidates,
+        prefix: Int[Tensor, "batch steps length"],
+        length: Int[Tensor, "batch steps"],
+        last: Int[Tensor, "batch steps"],
+        times: Float[Tensor, "batch steps size"],
+    ) -> "_Votes":
+        """What the plans of the nearest past requests say, each with a weight by likeness."""
+        near, size = candidates.plans, candidates.size
+        batch, steps, _ = prefix.shape
+        neighbours, longest = near.shape[1:]
+        closeness = candidates.similarity - candidates.similarity[:, :1]
+        weight = (closeness * self.sharpness * SHARPNESS_SCALE).softmax(dim=1)
+        held = _count(near, size)
+        left = (held.unsqueeze(1) - times.unsqueeze(2)).clamp(0.0, 1.0)
+
+        following = nn.functional.pad(near, (0, 1), value=PAD)
+        following = following.where(following >= 0, size)
+        here = (near.unsqueeze(1) == last[:, :, None, None]) & (last >= 0)[:, :, None, None]
+        after = following[:, None, :, 1:].expand(batch, steps, neighbours, longest)
+        follow = _tally(after.flatten(2), (here * weight[:, None, :, None]).flatten(2), size)
+
+        shared = min(prefix.size(2), longest)
+        equal = prefix[:, :, None, :shared] == near[:, None, :, :shared]
+        ahead = torch.arange(shared, device=near.device) >= length[:, :, None, None]
+        same = (equal | ahead).all(dim=3)
+        same &= (near >= 0).sum(dim=2).unsqueeze(1) >= length.unsqueeze(2)
+        at = length.clamp_max(longest)[:, :, None, None].expand(-1, -1, neighbours, -1)
+        then = following.unsqueeze(1).expand(-1, steps, -1, -1).gather(3, at).squeeze(3)
+        return _Votes(
+            torch.einsum("bk,bks->bs", weight, held.clamp_max(1.0)),
+            torch.einsum("bk,btks->bts", weight, left),
+            follow,
+            _tally(then, same * weight.unsqueeze(1), size),
+            (weight * (near >= 0).sum(dim=2)).sum(dim=1, keepdim=True),
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hidden_channels})"
+
+
+SHARPNESS_SCALE = 30.0
+"""The sharpness of votes is learnt in units of this, so that it moves as fast as other weights."""
+
+
+class _Votes(NamedTuple):
+    """Weighted votes of the nearest plans; END is the last choice where there is one more."""
+
+    holds: Float[Tensor, "batch size"]
+    left: Float[Tensor, "batch steps size"]
+    follow: Float[Tensor, "batch steps size_and_end"]
+    equal: Float[Tensor, "batch steps size_and_end"]
+    length: Float[Tensor, "batch 1"]
+
+
+def _mlp(in_channels: int, hidden_channels: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(in_channels, hidden_channels),
+        nn.GELU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden_channels, 1),
+    )
+
+
+def _back(
+    prefix: Int[Tensor, "batch steps length"], length: Int[Tensor, "batch steps"], by: int
+) -> Int[Tensor, "batch steps"]:
+    """The last choice (1), the one before (2), of each beginning; -1 where there is none."""
+    if prefix.size(2) == 0:
+        return torch.full_like(length, PAD)
+    chosen = prefix.gather(2, (length - by).clamp_min(0).unsqueeze(2)).squeeze(2)
+    return chosen.where(length >= by, PAD)
+
+
+def _count(plans: Int[Tensor, "batch many length"], size: int) -> Float[Tensor, "batch many size"]:
+    """How often each candidate stands in each plan."""
+    place = plans.where((plans >= 0) & (plans < size), size)
+    ones = torch.ones(plans.shape, device=plans.device)
+    out = ones.new_zeros(*plans.shape[:2], size + 1)
+    return out.scatter_add_(2, place, ones)[..., :-1]
+
+
+def _tally(
+    choices: Int[Tensor, "batch steps votes"],
+    weight: Float[Tensor, "batch steps votes"],
+    size: int,
+) -> Float[Tensor, "batch steps size_and_end"]:
+    """Sum of weights by choice; those for tools outside the shortlist are lost."""
+    out = weight.new_zeros(*choices.shape[:2], size + 2)
+    return out.scatter_add_(2, choices, weight)[..., :-1]
+
+
+def _log(votes: Tensor) -> Tensor:
+    """Logarithm of votes, 0 where there are none."""
+    return votes.clamp_min(_FEWEST).log() - math.log(_FEWEST)
+
+
+_FEWEST = 0.003
+
+
+@torch.no_grad()
+def beam_search(
+    decoders: Sequence[PointerDecoder],
+    tools: Sequence[ToolSide],
+    requests: Sequence[RequestSide],
+    candidates: Candidates,
+    width: int,
+    max_length: int,
+) -> tuple[Int[Tensor, "batch beams max_length"], Float[Tensor, "batch beams"]]:
+    """The likeliest plans of each request under the mean of several decoders.
+
+    Args:
+        decoders: One or more, whose probabilities are averaged at each step.
+        tools: What each has of the tools.
+        requests: What each has of the requests.
+        candidates: Candidates of the requests.
+        width: Plans kept at each step.
+        max_length: Most tools of a plan.
+
+    Returns:
+        Plans of positions padded with -1, likeliest first, and their log probabilities; -inf marks
+        places for which there was no plan.
+    """
+    batch, size = candidates.tools.shape
+    device, beams = candidates.x.device, 1
+    states = [side.start.unsqueeze(1) for side in requests]
+    log_prob = torch.zeros(batch, 1, device=device)
+    plans = torch.full((batch, 1, max_length), PAD, device=device)
+    done = torch.zeros(batch, 1, dtype=torch.bool, device=device)
+    if size == 0:
+        return plans, log_prob.fill_(-torch.inf)
+    every = list(zip(decoders, tools, requests, strict=True))
+    for step in range(max_length + 1):
+        said = [
+            decoder.step_log_probs(tool, request, candidates, plans[:, :, :step], state)
+            for (decoder, tool, request), state in zip(every, states, strict=True)
+        ]
+        choice = torch.stack(said).logsumexp(dim=0) - math.log(len(said))
+        if step == max_length:
+            choice[..., :size] = -torch.inf
+        choice = choice.masked_fill(done.unsqueeze(2), -torch.inf)
+        choice[..., size] = choice[..., size].masked_fill(done, 0.0)
+        total = (log_prob.unsqueeze(2) + choice).flatten(1)
+        log_prob, flat = total.topk(min(width, total.size(1)), dim=1)
+        beam, tool_at = flat // (size + 1), flat % (size + 1)
+        beams = beam.size(1)
+        done = done.gather(1, beam) | (tool_at == size) | log_prob.isneginf()
+        plans = plans.gather(1, beam.unsqueeze(2).expand(-1, -1, max_length))
+        if bool(done.all()):
+            break
+        plans[:, :, step] = tool_at.where(~done, PAD)
+        row = candidates.tools.gather(1, tool_at.clamp_max(size - 1))
+        for i, (decoder, tool, _) in enumerate(every):
+            width_of = states[i].size(2)
+            state = states[i].gather(1, beam.unsqueeze(2).expand(-1, -1, width_of))
+            step_input = tool.step_input[row].view(batch * beams, 1, -1)
+            read, _ = decoder.gru(step_input, state.reshape(1, batch * beams, -1).contiguous())
+            states[i] = read.view(batch, beams, -1)
+    return plans, log_prob
 
 
 def plan_agreement(

@@ -86,13 +86,17 @@ class BilinearDependency(nn.Module):
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 
+    def ask(self, h: Float[Tensor, "num_tools channels"]) -> Float[Tensor, "num_tools channels"]:
+        """Sources as they are multiplied with targets; the logit lacks the bias then."""
+        out: Tensor = h @ self.weight / self.channels**0.5
+        return out
+
     def forward(
         self, h: Float[Tensor, "num_tools channels"], pairs: Int[Tensor, "2 num_pairs"]
     ) -> Float[Tensor, " num_pairs"]:
         """Logits of the given (source, target) pairs."""
         source, target = h.index_select(0, pairs[0]), h.index_select(0, pairs[1])
-        out: Tensor = ((source @ self.weight) * target).sum(dim=-1) / self.channels**0.5
-        return out + self.bias
+        return (self.ask(source) * target).sum(dim=-1) + self.bias
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.channels})"

@@ -198,5 +198,5 @@ def new_graph_tokens(
     """
     name_x = torch.stack([llm.embed(line[:-1] or line).float().mean(dim=0) for line in lines])
     tokens = GraphTokens(config, model.config, model.text_channels, llm.embedding_rms, name_x)
-    tokens.encoder.load_state_dict(model.encoder.state_dict())
+    tokens.encoder.load_state_dict(model.member(0).encoder.state_dict())
     return tokens

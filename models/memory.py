@@ -1,91 +1,161 @@
-"""What past requests say about a new one: kernel ridge regression from request to tools."""
+"""What past requests say about a new one: which tools they needed, and their plans step by step."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+PAD = -1
+"""Fills a batch of plans behind the last tool of the shorter ones."""
+
+
+class Recalled(NamedTuple):
+    """What the memory says of each request.
+
+    Attributes:
+        relevance: Score of each tool to be in the plan, near 0..1.
+        first: Score of each tool to come first, near 0..1.
+        similarity: Cosine similarity of the nearest past requests, most similar first; -2 where
+            there are fewer.
+        plans: Their plans as tool rows, padded with -1.
+    """
+
+    relevance: Float[Tensor, "batch num_tools"]
+    first: Float[Tensor, "batch num_tools"]
+    similarity: Float[Tensor, "batch neighbours"]
+    plans: Int[Tensor, "batch neighbours length"]
+
 
 class RequestMemory(nn.Module):
-    r"""Scores every tool for a request by its likeness to training requests, in closed form.
+    r"""Remembers training requests with their plans.
+
+    Two readings. Kernel ridge regression from request to tools, in closed form:
 
     .. math::
         f(x) = k(x)^T (K + \lambda I)^{-1} Y, \quad k(x, x') = e^{s (x^T x' - 1)}
 
-    with two sets of targets, "is in the plan" and "comes first". What a training row would get
-    without itself has a closed form too, with :math:`G = (K + \lambda I)^{-1}`:
-    :math:`y_i - (G Y)_i / G_{ii}`. So the decoder learns from scores as honest as those of a new
-    request.
+    with two sets of targets, "is in the plan" and "comes first"; and the plans of the nearest
+    requests. Rows of one group, as the split draws them, never meet in use, so a training row must
+    not see its group either. For the regression that has a closed form too: with
+    :math:`G = (K + \lambda I)^{-1}` rows :math:`g` would get
+    :math:`Y_g - G_{gg}^{-1} (G Y)_g` from a memory without them.
 
     Args:
         text_channels: Channels of request vectors.
         num_tools: Number of tools.
-        num_rows: Training requests remembered.
+        num_rows: Requests remembered; needed to load stored weights, as the next two are.
+        num_used: Different tools in their plans.
+        length: Tools of the longest plan.
         scale: Sharpness :math:`s` of the kernel; 0 makes all requests alike. (default: 1.5)
         ridge: Penalty :math:`\lambda`; small values trust single requests more. (default: 0.1)
+        neighbours: Most nearest requests recalled. (default: 32)
     """
 
     requests: Tensor
     weights: Tensor
+    used: Tensor
+    plans: Tensor
 
     def __init__(
         self,
         text_channels: int,
         num_tools: int,
         num_rows: int = 0,
+        num_used: int = 0,
+        length: int = 1,
         scale: float = 1.5,
         ridge: float = 0.1,
+        neighbours: int = 32,
     ) -> None:
         super().__init__()
         self.num_tools = num_tools
         self.scale = scale
         self.ridge = ridge
+        self.neighbours = neighbours
         self.register_buffer("requests", torch.zeros(num_rows, text_channels))
-        self.register_buffer("weights", torch.zeros(num_rows, 2 * num_tools))
+        self.register_buffer("weights", torch.zeros(num_rows, 2 * num_used))
+        self.register_buffer("used", torch.zeros(num_used, dtype=torch.int64))
+        self.register_buffer("plans", torch.full((num_rows, length), PAD))
 
     def fit(
         self,
         request_x: Float[Tensor, "rows text_channels"],
         plans: Int[Tensor, "rows length"],
-    ) -> Float[Tensor, "rows two_num_tools"]:
-        """Remember requests and their plans (padded with -1).
+        groups: Sequence[str],
+        most: int,
+    ) -> Recalled:
+        """Remember requests and their plans (padded with -1), at most so many, evenly spread.
 
         Returns:
-            The scores of each row as if it alone had not been remembered.
+            What the memory says of each row, had it not met the row's group.
         """
-        rows = request_x.size(0)
-        inside = request_x.new_zeros(rows, self.num_tools + 1)
-        inside.scatter_(1, plans.where(plans >= 0, self.num_tools), 1.0)
-        first = request_x.new_zeros(rows, self.num_tools)
-        first.scatter_(1, plans[:, :1], 1.0)
-        y = torch.cat([inside[:, :-1], first], dim=1).double()
-        kernel = self._kernel(request_x, request_x).double()
+        num_rows, device = request_x.size(0), request_x.device
+        kept = torch.arange(num_rows, device=device)
+        if num_rows > most:
+            kept = torch.linspace(0, num_rows - 1, most).round().long().to(device)
+        self.requests, self.plans = request_x[kept].clone(), plans[kept].clone()
+        self.used = torch.unique(plans[kept][plans[kept] >= 0])
+        number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+        group = torch.tensor([number[one] for one in groups], device=device)
+        left_out = self._fit_weights(group[kept])
+        relevance, first = self._spread(self._regress(request_x))
+        relevance[kept], first[kept] = self._spread(left_out)
+        similarity, near = self._nearest(request_x, group, group[kept])
+        return Recalled(relevance, first, similarity, near)
+
+    def forward(self, request_x: Float[Tensor, "batch text_channels"]) -> Recalled:
+        """What the memory says of new requests."""
+        relevance, first = self._spread(self._regress(request_x))
+        return Recalled(relevance, first, *self._nearest(request_x))
+
+    def _fit_weights(self, group: Int[Tensor, " rows"]) -> Float[Tensor, "rows two_num_used"]:
+        """Solve for the weights; what each row would get without its group."""
+        rows, used = self.plans.size(0), self.used.numel()
+        place = torch.full((self.num_tools + 1,), used, device=self.used.device)
+        place[self.used] = torch.arange(used, device=self.used.device)
+        inside = self.requests.new_zeros(rows, used + 1)
+        inside.scatter_(1, place[self.plans], 1.0)
+        first = self.requests.new_zeros(rows, used + 1)
+        first.scatter_(1, place[self.plans[:, :1]], 1.0)
+        y = torch.cat([inside[:, :-1], first[:, :-1]], dim=1).double()
+        kernel = self._kernel(self.requests, self.requests).double()
         inverse = torch.linalg.inv(kernel + self.ridge * torch.eye(rows, device=y.device).double())
         dual = inverse @ y
-        self.requests, self.weights = request_x.clone(), dual.to(request_x.dtype)
-        left_out: Tensor = y - dual / inverse.diagonal().unsqueeze(1)
-        return left_out.to(request_x.dtype)
+        self.weights = dual.float()
+        left_out = torch.empty_like(y)
+        for members in _rows_by_group(group):
+            block = inverse[members][:, members]
+            left_out[members] = y[members] - torch.linalg.solve(block, dual[members])
+        return left_out.float()
 
-    def fit_evenly(
-        self,
-        request_x: Float[Tensor, "rows text_channels"],
-        plans: Int[Tensor, "rows length"],
-        most: int,
-    ) -> Float[Tensor, "rows two_num_tools"]:
-        """Fit on at most so many rows, evenly spread; what is said of each row without itself."""
-        num_rows = request_x.size(0)
-        kept = torch.arange(num_rows, device=request_x.device)
-        if num_rows > most:
-            kept = torch.linspace(0, num_rows - 1, most).round().long().to(request_x.device)
-        left_out = self.fit(request_x[kept], plans[kept])
-        said: Tensor = self(request_x)
-        said[kept] = left_out
-        return said
-
-    def forward(
-        self, request_x: Float[Tensor, "batch text_channels"]
-    ) -> Float[Tensor, "batch two_num_tools"]:
-        """Scores near 0..1: columns "in the plan" for all tools, then "comes first" for all."""
+    def _regress(self, request_x: Tensor) -> Tensor:
         return self._kernel(request_x, self.requests) @ self.weights
+
+    def _spread(self, scores: Float[Tensor, "batch two_num_used"]) -> tuple[Tensor, Tensor]:
+        """Scores of used tools as scores of all tools."""
+        out = scores.new_zeros(2, scores.size(0), self.num_tools)
+        out[:, :, self.used] = torch.stack(scores.chunk(2, dim=1))
+        return out[0], out[1]
+
+    def _nearest(
+        self,
+        request_x: Tensor,
+        group: Int[Tensor, " batch"] | None = None,
+        known: Int[Tensor, " rows"] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Similarity and plans of the nearest requests that are of another group."""
+        batch, count = request_x.size(0), min(self.neighbours, self.requests.size(0))
+        if count == 0:
+            plans = self.plans.new_full((batch, 1, self.plans.size(1)), PAD)
+            return request_x.new_full((batch, 1), -2.0), plans
+        likeness = request_x @ self.requests.T
+        if group is not None and known is not None:
+            likeness = likeness.masked_fill(group.unsqueeze(1) == known.unsqueeze(0), -2.0)
+        ordered, row = likeness.sort(dim=1, descending=True, stable=True)
+        similarity, plans = ordered[:, :count], self.plans[row[:, :count]]
+        return similarity, plans.masked_fill((similarity <= -2.0).unsqueeze(2), PAD)
 
     def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
         out: Tensor = (self.scale * (a @ b.T - 1)).exp()
@@ -93,3 +163,10 @@ class RequestMemory(nn.Module):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.requests.size(0)}, num_tools={self.num_tools})"
+
+
+def _rows_by_group(group: Int[Tensor, " rows"]) -> list[Int[Tensor, " members"]]:
+    """Row numbers of each group."""
+    order = group.argsort(stable=True)
+    sizes = torch.unique_consecutive(group[order], return_counts=True)[1]
+    return list(torch.split(order, sizes.tolist()))

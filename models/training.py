@@ -13,10 +13,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.decoder import PAD, EdgeRows, plan_agreement
+from models.candidates import Candidates, find_candidates
+from models.decoder import plan_agreement
 from models.dependency import mask_edges, mdpl_auc, mdpl_loss, sample_negatives
+from models.distributed import World
+from models.edges import EdgeTable, Evidence, row_evidence, tool_use
 from models.errors import GraphMismatch, NotEnoughData
-from models.gtool import PLAN_BATCH, GTool, GToolConfig
+from models.gtool import PLAN_BATCH, GTool, GToolConfig, Member, ToolStates, graph_lexicon
+from models.lexicon import Lexicon
+from models.memory import PAD, Recalled
 from models.resume import read_state, restore_weights, weight_tensors, write_state
 from models.splits import MIN_VALIDATION
 from models.types import Example, ToolGraph
@@ -30,6 +35,15 @@ SCORE_NOISE = 0.003
 WARMUP_EPOCHS = 2
 """Epochs over which the learning rate rises to its peak; half a cosine leads down to 2 % of it."""
 
+TEMPERATURES = (1.0, 0.5, 2.0)
+"""What log probabilities may be divided by before plans are ranked by agreement."""
+
+TEMPERATURE_GAIN = 0.002
+"""Gain on validation (0..1) that a temperature other than 1 needs."""
+
+RIDGE = 1e-3
+"""Keeps the slope of the calibration near 0 where all scores are alike."""
+
 OnEpoch = Callable[[int, dict[str, float]], None]
 
 
@@ -40,9 +54,10 @@ class TrainResult:
     Attributes:
         model: The model with its best weights, in eval mode, on the CPU.
         config: The configuration with ``max_length`` filled in.
-        history: One record an epoch: train_loss, mdpl_loss, mdpl_auc (absent where there was no
-            hidden edge), learning_rate, and n_f1, l_f1 (adjacent pairs), ned on validation.
-        best_epoch: 0-based epoch of the weights.
+        history: One record an epoch, of all members one after the other: train_loss, mdpl_loss,
+            mdpl_auc (absent where there was no hidden edge), learning_rate, and n_f1, l_f1
+            (adjacent pairs), ned on validation.
+        best_epoch: 0-based epoch of the last member's weights.
         num_skipped: Examples left out because a tool of theirs is not in the graph.
         weights_hash: Hash of the model's weights, see :func:`weights_hash`.
     """
@@ -73,23 +88,30 @@ def train_gtool(
     config: GToolConfig,
     *,
     seed: int,
-    device: torch.device | str = "cpu",
+    device: str | torch.device = "cpu",
     on_epoch: OnEpoch | None = None,
     resume_dir: Path | None = None,
     code_version: str = "",
 ) -> TrainResult:
-    """Train on the examples of split ``train``; those of split ``validation`` choose the epoch.
+    """Train GTool's graph readout on a graph and its training rows.
 
-    The request memory holds the training rows while training and, once the epoch is chosen, the
-    validation rows too: it is fitted in closed form, with nothing left to choose.
+    In use a request meets no evidence of its own: neither itself nor, where the split keeps them
+    apart, rows of its group. A training row must not either. So the memory answers for each row
+    as if it had never met the row's group; batches are drawn group by group; and each step sees
+    the graph as if the batch's groups had not been mined. What that leaves out, and a random share
+    besides, are the hidden edges of missing-dependency prediction (GTool, section 3.2).
+
+    In a world of several processes (:class:`~models.distributed.World`) each takes its share of
+    every batch.
 
     Args:
-        graph: Graph mined from the training rows.
+        graph: Mined from the rows of both splits.
         tool_x: Text vectors of its tools.
-        examples: Requests with gold plans; other splits are not looked at.
-        request_x: Text vectors of the examples' requests.
-        config: Sizes and rates.
-        seed: Of initial weights, order, dropout and masks; the global random state is untouched.
+        examples: Rows of the splits ``train`` and ``validation``; others are ignored. Those with a
+            tool outside the graph are skipped.
+        request_x: Text vectors of the requests of all examples.
+        config: Sizes, rates, epochs.
+        seed: Of weights, order, masks and dropout; the global random state is untouched.
         device: Where to train. Bit-equal repetition is promised for the CPU.
         on_epoch: Called with the epoch and its record once its state is safe. Not called again
             for epochs that an earlier, interrupted run has done.
@@ -102,38 +124,44 @@ def train_gtool(
         GraphMismatch: Vectors and texts do not match in number.
     """
     rows = _split_rows(graph, tool_x, examples, request_x, config)
-    config = replace(config, max_length=config.max_length or rows.train_plans.size(1))
+    config = replace(config, max_length=config.max_length or rows.train.plans.size(1))
     mark = _fingerprint(graph, tool_x, rows, config, seed, str(device), code_version)
     with random_state(seed, torch.device(device)):
         run = _Run(graph, tool_x, rows, config, seed, torch.device(device))
         if resume_dir is not None:
             run.read(resume_dir, mark)
-        while run.epoch < config.epochs:
+        while not run.finished:
             record = run.train_epoch()
             record.update(run.validate())
             run.keep_best(record)
-            if resume_dir is not None:
+            if resume_dir is not None and run.world.first:
                 run.write(resume_dir, mark)
             if on_epoch is not None:
-                on_epoch(run.epoch - 1, record)
+                on_epoch(len(run.history) - 1, record)
         model = run.best_model()
-    return TrainResult(
-        model,
-        config,
-        run.history,
-        run.best_epoch,
-        rows.num_skipped,
-        weights_hash(model.state_dict()),
-    )
+    digest = weights_hash(model.state_dict())
+    run.world.check_same("the weights after training", digest)
+    return TrainResult(model, config, run.history, run.best_epoch, rows.num_skipped, digest)
+
+
+class _Part(NamedTuple):
+    """The rows of one split."""
+
+    texts: list[str]
+    groups: list[str]
+    links: list[tuple[tuple[int, int], ...]]
+    x: Tensor
+    plans: Tensor
+
+    def to(self, device: torch.device) -> "_Part":
+        return self._replace(x=self.x.to(device), plans=self.plans.to(device))
 
 
 class _Rows(NamedTuple):
-    """Vectors and padded plans of both splits, and how many examples named a foreign tool."""
+    """Both splits, and how many examples named a foreign tool."""
 
-    train_x: Tensor
-    train_plans: Tensor
-    validation_x: Tensor
-    validation_plans: Tensor
+    train: _Part
+    validation: _Part
     num_skipped: int
 
 
@@ -150,14 +178,18 @@ def _split_rows(
             f"expected vectors of {graph.num_tools} tools and {len(examples)} requests, got "
             f"{tool_x.size(0)} and {request_x.size(0)}; embed the texts of this very graph and set"
         )
-    parts, num_skipped = check_examples(graph, examples)
-    out: list[Tensor] = []
+    chosen, num_skipped = check_examples(graph, examples)
+    parts = []
     for name in ("train", "validation"):
-        plans = [[graph.index[key] for key in examples[row].tools] for row in parts[name]]
-        out += [request_x[parts[name]].float(), padded_plans(plans)]
-    if config.max_length is not None:
-        out[1] = out[1][:, : config.max_length]
-    return _Rows(out[0], out[1], out[2], out[3], num_skipped)
+        rows = [examples[row] for row in chosen[name]]
+        plans = padded_plans([[graph.index[key] for key in row.tools] for row in rows])
+        if name == "train" and config.max_length is not None:
+            plans = plans[:, : config.max_length]
+        length = plans.size(1)
+        links = [tuple(link for link in row.links if max(link) < length) for row in rows]
+        texts, groups = [row.request for row in rows], [row.group or row.id for row in rows]
+        parts.append(_Part(texts, groups, links, request_x[chosen[name]].float(), plans))
+    return _Rows(parts[0], parts[1], num_skipped)
 
 
 def check_examples(
@@ -203,9 +235,12 @@ def _fingerprint(
     code_version: str,
 ) -> str:
     """Hash of all that decides what a training does."""
-    head = [asdict(config), seed, device, code_version, torch.__version__, graph.keys]
-    tensors = {f"rows{i}": part for i, part in enumerate(rows[:4])}
-    tensors |= {"x": tool_x, "index": graph.edge_index, "counts": graph.edge_counts}
+    head = [asdict(config), seed, device, code_version, torch.__version__, graph.keys, graph.texts]
+    head += [[part.texts, part.groups, part.links] for part in (rows.train, rows.validation)]
+    head.append(World.current().size)
+    tensors = {"x": tool_x, "index": graph.edge_index, "counts": graph.edge_counts}
+    for name, part in (("train", rows.train), ("validation", rows.validation)):
+        tensors |= {f"{name}_x": part.x, f"{name}_plans": part.plans}
     text = json.dumps(head, sort_keys=True) + weights_hash(tensors)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -240,41 +275,64 @@ class _Run:
         seed: int,
         device: torch.device,
     ) -> None:
-        self.config, self.device = config, device
-        train_x, train_plans, validation_x, validation_plans = (r.to(device) for r in rows[:4])
-        self.rows = _Rows(train_x, train_plans, validation_x, validation_plans, rows.num_skipped)
+        self.config, self.device, self.world = config, device, World.current()
+        self.train, self.validation = rows.train.to(device), rows.validation.to(device)
         self.tool_x = tool_x.float().to(device)
-        self.edge_index = graph.edge_index.to(device)
-        self.edge_counts = graph.edge_counts.to(device)
-        self.edges = EdgeRows.from_edges(self.edge_index, self.edge_counts, graph.num_tools)
-        self.generator = torch.Generator().manual_seed(seed)
-        self.model = GTool(config, tool_x.size(1), graph.num_tools).to(device)
-        self.memory = self.model.memory.fit_evenly(
-            self.rows.train_x, self.rows.train_plans, config.memory_rows
+        self.lexicon: Lexicon = graph_lexicon(graph)
+        num_tools = graph.num_tools
+        self.graph = EdgeTable.from_edges(
+            graph.edge_index.to(device), graph.edge_counts.to(device), num_tools
         )
-        self.weights = dict(self.model.named_parameters())
+        self.evidence = _evidence(rows.train, num_tools)
+        self.edges = self.graph.without(_evidence(rows.validation, num_tools))
+        self.generator = torch.Generator().manual_seed(seed)
+        self.model = GTool(config, tool_x.size(1), num_tools).to(device)
+        recalled = self.model.memory.fit(
+            self.train.x, self.train.plans, self.train.groups, config.memory_rows
+        )
+        self.model.use = tool_use(self.train.plans, num_tools)
+        self.candidates = self._candidates(self.train, recalled, self.train.plans)
+        self.positions = self.candidates.positions(self.train.plans)
+        recalled = self.model.memory(self.validation.x)
+        self.candidates_to_validate = self._candidates(self.validation, recalled)
+        self.rows_of: dict[str, list[int]] = {}
+        for row, group in enumerate(self.train.groups):
+            self.rows_of.setdefault(group, []).append(row)
+        num_train = len(self.train.texts)
+        self.batch_size = max(1, min(config.batch_size, num_train // config.min_steps))
+        self.steps = math.ceil(num_train / self.batch_size)
+        self.history: list[dict[str, float]] = []
+        self.done: list[dict[str, Tensor]] = []
+        self._start_member()
+
+    def _start_member(self) -> None:
+        """Begin the next member with new weights."""
+        member = Member(self.config, self.tool_x.size(1)).to(self.device)
+        self.member, self.weights = member, dict(member.named_parameters())
         self.average = {name: w.detach().clone() for name, w in self.weights.items()}
         self.best = {name: w.clone() for name, w in self.average.items()}
         self.optimizer = torch.optim.AdamW(
-            self.weights.values(), lr=config.learning_rate, weight_decay=config.weight_decay
+            self.weights.values(),
+            lr=self.config.learning_rate,
+            weight_decay=self.config.weight_decay,
         )
-        num_train = self.rows.train_x.size(0)
-        self.batch_size = max(1, min(config.batch_size, num_train // config.min_steps))
-        self.steps = math.ceil(num_train / self.batch_size)
         self.epoch = 0
-        self.history: list[dict[str, float]] = []
         self.best_epoch, self.best_score = 0, -math.inf
+
+    @property
+    def finished(self) -> bool:
+        """Whether all members are trained."""
+        return len(self.done) == self.config.members
 
     def train_epoch(self) -> dict[str, float]:
         """One pass over the training rows; returns its mean losses."""
-        self.model.train()
-        order = torch.randperm(self.rows.train_x.size(0), generator=self.generator)
+        self.member.train()
         totals: dict[str, list[float]] = {"train_loss": [], "mdpl_loss": [], "mdpl_auc": []}
-        for step, batch in enumerate(torch.split(order, self.batch_size)):
+        for step, batch in enumerate(self._batches()):
             rate = self._learning_rate(self.epoch * self.steps + step)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            for name, value in self._step(batch.to(self.device)).items():
+            for name, value in self._step(batch).items():
                 totals[name].append(value)
             self._average_weights(self.epoch * self.steps + step)
         self.epoch += 1
@@ -283,32 +341,43 @@ class _Run:
 
     def validate(self) -> dict[str, float]:
         """Strict metrics of the averaged weights on the validation rows."""
-        model = self._model_with(self.average)
-        tools = model.encode_tools(self.tool_x, self.edge_index, self.edge_counts, self.edges)
-        found = []
-        for start in range(0, self.rows.validation_x.size(0), PLAN_BATCH):
-            part = slice(start, start + PLAN_BATCH)
-            plans, _ = model.rank_plans(self.rows.validation_x[part], tools)
-            found.append(plan_agreement(plans[:, 0], self.rows.validation_plans[part]))
+        config = replace(self.config, members=1)
+        model = self._model([self.average], config)
+        found = [
+            plan_agreement(plans[:, 0], self.validation.plans[part])
+            for part, plans, _ in self._plan(model, self.edges)
+        ]
         n_f1, l_f1, order = torch.cat(found).mean(dim=0).tolist()
         return {"n_f1": n_f1, "l_f1": l_f1, "ned": 1.0 - order}
 
     def keep_best(self, record: dict[str, float]) -> None:
-        """Note the epoch, and its averaged weights if they are as good as the best so far."""
+        """Note the epoch, and its averaged weights if they are as good as the best so far.
+
+        A member ends with its last epoch, or when ``patience`` epochs brought nothing better.
+        """
         self.history.append(record)
         score = (record["n_f1"] + record["l_f1"] + 1.0 - record["ned"]) / 3
         if score >= self.best_score - SCORE_NOISE:
             self.best_epoch = self.epoch - 1
             self.best = {name: w.clone() for name, w in self.average.items()}
         self.best_score = max(self.best_score, score)
+        late = self.epoch - 1 - self.best_epoch >= self.config.patience
+        if self.epoch == self.config.epochs or late:
+            self.done.append(self.best)
+            if not self.finished:
+                self._start_member()
 
     def best_model(self) -> GTool:
         """The chosen weights, with a memory of the training and the validation rows."""
-        model = self._model_with(self.best)
-        plans = [self.rows.train_plans.tolist(), self.rows.validation_plans.tolist()]
+        model = self._model(self.done, self.config)
+        self._calibrate(model)
+        plans = [self.train.plans.tolist(), self.validation.plans.tolist()]
         both = padded_plans([[t for t in plan if t != PAD] for part in plans for plan in part])
-        request_x = torch.cat([self.rows.train_x, self.rows.validation_x])
-        model.memory.fit_evenly(request_x, both.to(self.device), self.config.memory_rows)
+        both = both.to(self.device)
+        request_x = torch.cat([self.train.x, self.validation.x])
+        groups = self.train.groups + self.validation.groups
+        model.memory.fit(request_x, both, groups, self.config.memory_rows)
+        model.use = tool_use(both, self.graph.num_tools)
         return model.cpu()
 
     def write(self, folder: Path, mark: str) -> None:
@@ -318,11 +387,14 @@ class _Run:
             tensors["dropout_cuda"] = torch.cuda.get_rng_state(self.device)
         for name in self.weights:
             tensors |= {f"average/{name}": self.average[name], f"best/{name}": self.best[name]}
+        for number, weights in enumerate(self.done):
+            tensors |= {f"done{number}/{name}": weight for name, weight in weights.items()}
         head = {
             "epoch": self.epoch,
             "best_epoch": self.best_epoch,
-            "best_score": self.best_score,
+            "best_score": self.best_score if math.isfinite(self.best_score) else None,
             "history": self.history,
+            "done": len(self.done),
         }
         write_state(folder, mark, head, tensors | weight_tensors(self.weights, self.optimizer))
 
@@ -336,42 +408,131 @@ class _Run:
         for name in self.weights:
             self.average[name].copy_(tensors[f"average/{name}"])
             self.best[name].copy_(tensors[f"best/{name}"])
+        self.done = [
+            {name: tensors[f"done{number}/{name}"].to(self.device) for name in self.weights}
+            for number in range(head["done"])
+        ]
         self.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["dropout"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["dropout_cuda"], self.device)
         self.epoch, self.history = head["epoch"], head["history"]
         self.best_epoch = head["best_epoch"]
-        self.best_score = head["best_score"]
+        self.best_score = -math.inf if head["best_score"] is None else head["best_score"]
 
-    def _step(self, batch: Tensor) -> dict[str, float]:
+    def _batches(self) -> Iterator[list[int]]:
+        """All training rows in a random order of groups, in batches."""
+        groups = list(self.rows_of.values())
+        order = torch.randperm(len(groups), generator=self.generator).tolist()
+        rows = [row for group in order for row in groups[group]]
+        for start in range(0, len(rows), self.batch_size):
+            yield rows[start : start + self.batch_size]
+
+    def _step(self, batch: list[int]) -> dict[str, float]:
         """One step: hide edges, plan the batch, tell hidden edges from none."""
-        config, num_tools = self.config, self.tool_x.size(0)
-        hidden = mask_edges(self.edge_index.size(1), config.mask_rate, self.generator)
-        hidden = hidden.to(self.device)
-        tools = self.model.encode_tools(
-            self.tool_x, self.edge_index[:, ~hidden], self.edge_counts[~hidden], self.edges
-        )
-        plans = self.rows.train_plans[batch]
-        plans = plans[:, : int((plans != PAD).sum(dim=1).max())]
-        requests = self.model.encode_requests(self.rows.train_x[batch], tools, self.memory[batch])
-        log_probs = self.model.decoder.log_probs(tools.side, requests, plans, leave_own_out=True)
-        planning = _planning_loss(log_probs, plans, config.label_smoothing)
-
-        h, positives = tools.layers[-1], self.edge_index[:, hidden]
-        negatives = sample_negatives(
-            self.edge_index.cpu(), num_tools, positives.size(1), self.generator
+        config, generator = self.config, self.generator
+        hidden, edges, use = self._honest(batch)
+        pairs = self.edges.edge_index[:, hidden]
+        chosen = torch.randperm(pairs.size(1), generator=generator)[: config.mdpl_pairs]
+        pairs = pairs[:, chosen.to(self.device)]
+        others = sample_negatives(
+            self.edges.edge_index.cpu(), self.edges.num_tools, pairs.size(1), generator
         ).to(self.device)
-        yes, no = self.model.dependency(h, positives), self.model.dependency(h, negatives)
-        dependency = mdpl_loss(yes, no)
 
         self.optimizer.zero_grad()
-        torch.autograd.backward(planning + config.mdpl_weight * dependency)
+        mine = self.world.share(batch)
+        planned = sum(int((self.train.plans[row] != PAD).sum()) + 1 for row in mine)
+        losses: list[float] = []
+        for part in _parts(mine, config.accumulate):
+            with self._autocast():
+                tools = self.member.encode_tools(self.tool_x, edges, use)
+                loss = self._planning(part, tools) / max(1, planned)
+                losses.append(loss.item())
+                if len(losses) == 1:
+                    state = tools.layers[-1]
+                    yes, no = (self.member.dependency(state, p) for p in (pairs, others))
+                    dependency = mdpl_loss(yes.float(), no.float())
+                    if config.ablation.mdpl:
+                        loss = loss + config.mdpl_weight * dependency
+            torch.autograd.backward(loss)
+        self.world.average(self.weights.values(), planned)
         torch.nn.utils.clip_grad_norm_(self.weights.values(), config.max_grad_norm)
         self.optimizer.step()
-        record = {"train_loss": planning.item(), "mdpl_loss": dependency.item()}
-        auc = mdpl_auc(yes, no)
+        record = {"train_loss": sum(losses), "mdpl_loss": dependency.item()}
+        auc = mdpl_auc(yes.float(), no.float())
         return record if auc is None else record | {"mdpl_auc": auc}
+
+    def _honest(self, batch: list[int]) -> tuple[Tensor, EdgeTable, Tensor]:
+        """The graph and the use of tools without the batch's groups.
+
+        Returns:
+            (which edges are hidden: those and a random share; what is left, use of each tool).
+        """
+        groups = dict.fromkeys(self.train.groups[row] for row in batch)
+        gone = [row for group in groups for row in self.rows_of[group]]
+        left = self.edges.without([self.evidence[row] for row in gone])
+        rate = self.config.mask_rate if self.config.ablation.mdpl else 0.0
+        masked = mask_edges(self.edges.code.numel(), rate, self.generator).to(self.device)
+        stays = torch.isin(self.edges.code, left.code)
+        use = self.model.use - tool_use(self.train.plans[gone], self.edges.num_tools)
+        return masked | ~stays, left.keep(~masked[stays]), use
+
+    def _planning(self, rows: list[int], tools: ToolStates) -> Tensor:
+        """Summed loss of these rows over all choices of their plans; 0 without rows."""
+        if not rows:
+            return tools.layers[-1].sum() * 0.0
+        some = torch.tensor(rows, device=self.device)
+        plans = self.positions[some]
+        plans = plans[:, : int((plans != PAD).sum(dim=1).max())]
+        log_probs = self.member.log_probs(tools, self.candidates.rows(some), plans)
+        return _planning_loss(log_probs.float(), plans, self.config.label_smoothing)
+
+    def _autocast(self) -> torch.autocast:
+        wanted = self.config.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted)
+
+    def _candidates(
+        self, part: _Part, recalled: Recalled, gold: Tensor | None = None
+    ) -> Candidates:
+        return find_candidates(
+            part.texts,
+            part.x,
+            self.tool_x,
+            recalled,
+            self.edges,
+            self.lexicon,
+            self.config.shortlist,
+            gold=gold,
+        )
+
+    def _plan(
+        self, model: GTool, edges: EdgeTable
+    ) -> Iterator[tuple[slice, Int[Tensor, "rows beams length"], Float[Tensor, "rows beams"]]]:
+        """Ranked plans of the validation rows, part by part."""
+        with torch.no_grad():
+            tools = model.encode_tools(self.tool_x, edges)
+        for start in range(0, len(self.validation.texts), PLAN_BATCH):
+            part = slice(start, start + PLAN_BATCH)
+            yield part, *model.rank_plans(tools, self.candidates_to_validate.rows(part))
+
+    def _calibrate(self, model: GTool) -> None:
+        """Choose the temperature that plans best, and fit scores to what plans reach."""
+        best = -math.inf
+        for temperature in TEMPERATURES:
+            trial = self._model(self.done, self.config)
+            trial.temperature.fill_(temperature)
+            parts = [
+                (plan_agreement(plans[:, 0], self.validation.plans[part]).mean(dim=1), scores[:, 0])
+                for part, plans, scores in self._plan(trial, self.edges)
+            ]
+            reached, score = (torch.cat(part).double() for part in zip(*parts, strict=True))
+            if reached.mean().item() > best + TEMPERATURE_GAIN:
+                best = reached.mean().item()
+                spread = score - score.mean()
+                slope = (spread @ reached / (spread.square().sum() + RIDGE)).clamp(0.0, 1.0)
+                line = torch.stack([reached.mean() - slope * score.mean(), slope])
+                model.temperature.copy_(trial.temperature)
+                model.calibration.copy_(line.float())
 
     def _learning_rate(self, step: int) -> float:
         """Linear rise, then half a cosine."""
@@ -386,14 +547,29 @@ class _Run:
         for name, weight in self.weights.items():
             self.average[name].lerp_(weight, 1 - decay)
 
-    def _model_with(self, weights: dict[str, Tensor]) -> GTool:
-        """A model of its own with these weights and the present memory, in eval mode."""
+    def _model(self, members: list[dict[str, Tensor]], config: GToolConfig) -> GTool:
+        """A model of its own with these members and the present memory, in eval mode."""
         memory = self.model.memory
-        model = GTool(
-            self.config, self.tool_x.size(1), memory.num_tools, memory.requests.size(0)
-        ).to(self.device)
-        model.load_state_dict(self.model.state_dict() | weights)
+        shape = (memory.requests.size(0), memory.used.numel(), memory.plans.size(1))
+        model = GTool(config, self.tool_x.size(1), memory.num_tools, shape).to(self.device)
+        state = {k: v for k, v in self.model.state_dict().items() if not k.startswith("members.")}
+        for number, weights in enumerate(members):
+            state |= {f"members.{number}.{name}": w for name, w in weights.items()}
+        model.load_state_dict(state)
         return model.eval()
+
+
+def _evidence(part: _Part, num_tools: int) -> list[Evidence]:
+    """What each row has added to the graph."""
+    plans = [[tool for tool in plan if tool != PAD] for plan in part.plans.tolist()]
+    pairs = zip(plans, part.links, strict=True)
+    return [row_evidence(plan, links, num_tools) for plan, links in pairs]
+
+
+def _parts(rows: list[int], count: int) -> list[list[int]]:
+    """Rows in at most so many parts of nearly equal size, none of them empty but the first."""
+    size = max(1, math.ceil(len(rows) / count))
+    return [rows[start : start + size] for start in range(0, max(1, len(rows)), size)]
 
 
 def _planning_loss(
@@ -401,7 +577,7 @@ def _planning_loss(
     plans: Int[Tensor, "batch length"],
     smoothing: float,
 ) -> Float[Tensor, ""]:
-    """Mean negative log-likelihood of all choices of the plans, END included, smoothed."""
+    """Sum of the negative log-likelihood of all choices of the plans, END included, smoothed."""
     end = log_probs.size(2) - 1
     length = (plans != PAD).sum(dim=1)
     target = torch.cat([plans, plans.new_full((plans.size(0), 1), PAD)], dim=1)
@@ -411,4 +587,4 @@ def _planning_loss(
     legal = ~log_probs.isneginf()
     spread = log_probs.masked_fill(~legal, 0.0).sum(dim=2) / legal.sum(dim=2)
     loss = -(1 - smoothing) * right - smoothing * spread
-    return loss[counts].mean()
+    return loss[counts].sum()

@@ -48,12 +48,14 @@ def read_examples(folder: Path, split: str) -> list[Example]:
         tools = tuple(f"{folder.name}/{step['tool']}" for step in row["steps"])
         place = share(tools)
         if split == "own":
-            part = "test" if row["split"] == "test" else "validation" if place < 0.1 else "train"
+            drawn = share((row["id"],))
+            part = "test" if row["split"] == "test" else "validation" if drawn < 0.1 else "train"
         else:
-            part = "test" if place < 0.1 else "validation" if place < 0.2 else "train"
+            part = "test" if place < 0.2 else "validation" if place < 0.3 else "train"
         links = tuple((link["source"], link["target"]) for link in row["links"])
         gold = row["meta"]["links"] in ("gold", "dataflow")
-        out.append(Example(row["id"], row["request"], tools, links, gold, part))
+        group = row["id"] if split == "own" else json.dumps(tools)
+        out.append(Example(row["id"], row["request"], tools, links, gold, part, group))
     return out
 
 

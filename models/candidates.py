@@ -1,0 +1,140 @@
+"""The tools that a request may need, few out of many, and what text and memory say of each."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.edges import EdgeTable
+from models.lexicon import Lexicon, WordMatch, words
+from models.memory import PAD, Recalled
+
+RARE = 0.01
+"""Scores below this count as this when their logarithm is taken."""
+
+_SOURCES = 24
+"""Tools whose neighbours in the graph join the shortlist."""
+
+
+class Candidates(NamedTuple):
+    """A shortlist of tools for each request; everything a plan is written from, but the graph.
+
+    Positions in the shortlist stand for tools from here on: ``size`` is END, ``size + 1`` any tool
+    outside, -1 nothing.
+
+    Attributes:
+        x: Text vectors of the requests.
+        tools: Tool rows of the shortlist, ascending.
+        text: For each tool cosine of vectors, likeness of words, share of the name said, a blend
+            of the former within the request (mean 0), place of the shared words.
+        memory: Relevance and first-score of each tool, see :class:`~models.memory.Recalled`.
+        similarity: Of the nearest past requests.
+        plans: Their plans as positions.
+        length: Logarithm of 1 + the request's number of words.
+    """
+
+    x: Float[Tensor, "batch text_channels"]
+    tools: Int[Tensor, "batch size"]
+    text: Float[Tensor, "batch size 5"]
+    memory: Float[Tensor, "batch size 2"]
+    similarity: Float[Tensor, "batch neighbours"]
+    plans: Int[Tensor, "batch neighbours length"]
+    length: Float[Tensor, "batch 1"]
+
+    @property
+    def size(self) -> int:
+        """Tools of a shortlist."""
+        return self.tools.size(1)
+
+    def rows(self, some: Int[Tensor, " rows"] | slice) -> "Candidates":
+        """The candidates of some requests."""
+        return Candidates(*(part[some] for part in self))
+
+    def positions(self, plans: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+        """Plans of tool rows (padded with -1) as plans of positions."""
+        at = torch.searchsorted(self.tools, plans.contiguous()).clamp_max(self.size - 1)
+        found = self.tools.gather(1, at) == plans
+        return torch.where(plans < 0, PAD, torch.where(found, at, self.size + 1))
+
+
+def find_candidates(
+    requests: Sequence[str],
+    request_x: Float[Tensor, "batch text_channels"],
+    tool_x: Float[Tensor, "num_tools text_channels"],
+    recalled: Recalled,
+    edges: EdgeTable,
+    lexicon: Lexicon,
+    size: int,
+    *,
+    allowed: Bool[Tensor, " num_tools"] | None = None,
+    gold: Int[Tensor, "batch length"] | None = None,
+) -> Candidates:
+    """Shortlists by text, past plans and neighbours in the graph.
+
+    Args:
+        requests: The requests.
+        request_x: Their text vectors.
+        tool_x: Text vectors of all tools.
+        recalled: What the memory says of the requests.
+        edges: The graph.
+        lexicon: The words of its tools.
+        size: Most tools of a shortlist; graphs with fewer are listed whole.
+        allowed: Tools that may be listed; ``None``: all.
+        gold: Plans whose tools are listed in any case (training).
+    """
+    matched = WordMatch(*(part.to(request_x.device) for part in lexicon(requests)))
+    cosine = request_x @ tool_x.T
+    blend = _standard(cosine) + _standard(matched.likeness)
+    num_tools = tool_x.size(0)
+    if size < num_tools or allowed is not None:
+        score = blend + 6.0 * recalled.relevance.clamp(0.0, 1.0) + 6.0 * _votes(recalled, num_tools)
+        if allowed is not None:
+            score = score.masked_fill(~allowed, -torch.inf)
+        strength = (score - score.amax(dim=1, keepdim=True)).exp()
+        after = edges.spread(strength.sqrt(), _SOURCES)
+        further = edges.spread(after, _SOURCES)
+        before = edges.spread(strength.sqrt(), _SOURCES, backward=True)
+        score = score + 12.0 * (after + further) + 6.0 * before
+        if gold is not None:
+            listed = torch.where(gold >= 0, gold, gold[:, :1])
+            score = score.scatter(1, listed, torch.inf)
+        most = num_tools if allowed is None else int(allowed.sum())
+        tools = score.topk(min(size, most), dim=1).indices.sort(dim=1).values
+    else:
+        tools = torch.arange(num_tools, device=request_x.device).repeat(len(requests), 1)
+
+    def of(part: Tensor) -> Tensor:
+        return part.gather(1, tools)
+
+    parts = (cosine, matched.likeness, matched.named, blend, matched.position)
+    lengths = [float(1 + len(words(request))) for request in requests]
+    found = Candidates(
+        request_x,
+        tools,
+        torch.stack([of(part) for part in parts], dim=2),
+        torch.stack([of(recalled.relevance), of(recalled.first)], dim=2),
+        recalled.similarity,
+        recalled.plans,
+        torch.tensor(lengths, device=request_x.device).log().unsqueeze(1),
+    )
+    return found._replace(plans=found.positions(recalled.plans.flatten(1)).view_as(found.plans))
+
+
+def _votes(recalled: Recalled, num_tools: int) -> Float[Tensor, "batch num_tools"]:
+    """Weighted share of the nearest past plans that hold each tool."""
+    weight = (15.0 * (recalled.similarity - recalled.similarity[:, :1])).exp()
+    weight = weight / weight.sum(dim=1, keepdim=True)
+    plans = recalled.plans.where(recalled.plans >= 0, num_tools)
+    votes = weight.new_zeros(plans.size(0), num_tools + 1)
+    for neighbour in range(plans.size(1)):
+        holds = torch.zeros_like(votes).scatter_(1, plans[:, neighbour], 1.0)
+        votes += weight[:, neighbour : neighbour + 1] * holds
+    return votes[:, :-1]
+
+
+def _standard(score: Float[Tensor, "batch num_tools"]) -> Float[Tensor, "batch num_tools"]:
+    """Mean 0 and standard deviation 1 within each request."""
+    centred = score - score.mean(dim=1, keepdim=True)
+    return centred / centred.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-6)
