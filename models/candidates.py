@@ -7,15 +7,58 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from models.clauses import clauses
 from models.edges import EdgeTable
 from models.lexicon import Lexicon, WordMatch, words
 from models.memory import PAD, Recalled
+from models.types import Embedder
 
 RARE = 0.01
 """Scores below this count as this when their logarithm is taken."""
 
 _SOURCES = 24
 """Tools whose neighbours in the graph join the shortlist."""
+
+
+MAX_CLAUSES = 8
+"""Clauses of a request that are looked at one by one; those behind are read as one."""
+
+
+class RequestVectors(NamedTuple):
+    """Text vectors of requests.
+
+    Attributes:
+        x: Of each request as a whole.
+        clauses: Of its clauses in order, zero behind the last one.
+    """
+
+    x: Float[Tensor, "batch text_channels"]
+    clauses: Float[Tensor, "batch clauses text_channels"]
+
+    def rows(self, some: Sequence[int] | slice) -> "RequestVectors":
+        """The vectors of some requests."""
+        return RequestVectors(*(part[some] for part in self))
+
+    def to(self, device: torch.device) -> "RequestVectors":
+        """The vectors on another device."""
+        return RequestVectors(*(part.float().to(device) for part in self))
+
+
+def embed_requests(requests: Sequence[str], embed: Embedder) -> RequestVectors:
+    """Text vectors of requests and of their clauses."""
+    cut = [clauses(request) for request in requests]
+    cut = [
+        [*c[: MAX_CLAUSES - 1], ". ".join(c[MAX_CLAUSES - 1 :])] if len(c) > MAX_CLAUSES else c
+        for c in cut
+    ]
+    texts = list(dict.fromkeys([*requests, *(one for parts in cut for one in parts)]))
+    place = {text: i for i, text in enumerate(texts)}
+    vectors = embed(texts)
+    most = max(map(len, cut), default=1)
+    out = vectors.new_zeros(len(requests), most, vectors.size(1))
+    for row, parts in enumerate(cut):
+        out[row, : len(parts)] = vectors[[place[one] for one in parts]]
+    return RequestVectors(vectors[[place[request] for request in requests]], out)
 
 
 class Candidates(NamedTuple):
@@ -33,6 +76,7 @@ class Candidates(NamedTuple):
         similarity: Of the nearest past requests.
         plans: Their plans as positions.
         length: Logarithm of 1 + the request's number of words.
+        clauses: Cosine of each tool with each clause of the request; -1 behind the last clause.
     """
 
     x: Float[Tensor, "batch text_channels"]
@@ -42,6 +86,7 @@ class Candidates(NamedTuple):
     similarity: Float[Tensor, "batch neighbours"]
     plans: Int[Tensor, "batch neighbours length"]
     length: Float[Tensor, "batch 1"]
+    clauses: Float[Tensor, "batch size clauses"]
 
     @property
     def size(self) -> int:
@@ -61,7 +106,7 @@ class Candidates(NamedTuple):
 
 def find_candidates(
     requests: Sequence[str],
-    request_x: Float[Tensor, "batch text_channels"],
+    vectors: RequestVectors,
     tool_x: Float[Tensor, "num_tools text_channels"],
     recalled: Recalled,
     edges: EdgeTable,
@@ -75,7 +120,7 @@ def find_candidates(
 
     Args:
         requests: The requests.
-        request_x: Their text vectors.
+        vectors: Their text vectors.
         tool_x: Text vectors of all tools.
         recalled: What the memory says of the requests.
         edges: The graph.
@@ -84,9 +129,13 @@ def find_candidates(
         allowed: Tools that may be listed; ``None``: all.
         gold: Plans whose tools are listed in any case (training).
     """
+    request_x = vectors.x
     matched = WordMatch(*(part.to(request_x.device) for part in lexicon(requests)))
     cosine = request_x @ tool_x.T
-    blend = _standard(cosine) + _standard(matched.likeness)
+    by_clause = torch.einsum("bmc,nc->bnm", vectors.clauses, tool_x)
+    missing = (vectors.clauses == 0.0).all(dim=2).unsqueeze(1)
+    by_clause = by_clause.masked_fill(missing, -1.0)
+    blend = _standard(cosine) + _standard(matched.likeness) + 0.5 * _standard(by_clause.amax(dim=2))
     num_tools = tool_x.size(0)
     if size < num_tools or allowed is not None:
         score = blend + 6.0 * recalled.relevance.clamp(0.0, 1.0) + 6.0 * _votes(recalled, num_tools)
@@ -118,6 +167,7 @@ def find_candidates(
         recalled.similarity,
         recalled.plans,
         torch.tensor(lengths, device=request_x.device).log().unsqueeze(1),
+        by_clause.gather(1, tools.unsqueeze(2).expand(-1, -1, by_clause.size(2))),
     )
     return found._replace(plans=found.positions(recalled.plans.flatten(1)).view_as(found.plans))
 

@@ -21,6 +21,11 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "moved on",
         "distance",
         "previous cosine",
+        "clause cosine",
+        "clause share",
+        "clause share left",
+        "clause moved on",
+        "clause distance",
     ),
     "memory": (
         "relevance",
@@ -62,6 +67,9 @@ END_FEATURES = (
     "tools chosen",
     "comes last",
     "log words",
+    "clauses left",
+    "most left of a clause",
+    "clauses",
 )
 """What is known of ending a plan."""
 
@@ -140,6 +148,7 @@ class PointerDecoder(nn.Module):
         self.lin_end = nn.Linear(hidden_channels + len(END_FEATURES), 1)
         self.mlp_end = _mlp(len(END_FEATURES), _END_CHANNELS, 0.0)
         self.sharpness = nn.Parameter(torch.full((1,), 15.0 / SHARPNESS_SCALE))
+        self.clause_sharpness = nn.Parameter(torch.full((1,), 15.0 / SHARPNESS_SCALE))
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
 
@@ -260,6 +269,7 @@ class PointerDecoder(nn.Module):
 
         cosine, likeness, named, blend, place = candidates.text.unsqueeze(1).unbind(dim=3)
         moved = (place - candidates.text[..., 4].gather(1, last.clamp_min(0)).unsqueeze(2)) * inside
+        spoken = self._clauses(candidates, prefix, last)
         relevance, first = candidates.memory.unsqueeze(1).unbind(dim=3)
         at_first = (length == 0).unsqueeze(2).float()
         free = 1.0 - chosen
@@ -274,6 +284,11 @@ class PointerDecoder(nn.Module):
             "moved on": moved,
             "distance": moved.abs(),
             "previous cosine": alike,
+            "clause cosine": spoken.cosine.unsqueeze(1),
+            "clause share": spoken.share.unsqueeze(1),
+            "clause share left": spoken.left,
+            "clause moved on": spoken.moved * inside,
+            "clause distance": spoken.moved.abs() * inside,
             "relevance": relevance,
             "log relevance": relevance.clamp(RARE, 1.0).log(),
             "relevance if free": relevance * free,
@@ -318,8 +333,45 @@ class PointerDecoder(nn.Module):
             length.float(),
             (ended[..., 2] + 0.5) / (ended[..., 0] + 1.0) * inside.squeeze(2),
             candidates.length.expand(batch, steps),
+            spoken.open.sum(dim=2),
+            spoken.open.amax(dim=2),
+            spoken.number.expand(batch, steps),
         )
         return phi, torch.stack(stop, dim=2)
+
+    def _clauses(
+        self,
+        candidates: Candidates,
+        prefix: Int[Tensor, "batch steps length"],
+        last: Int[Tensor, "batch steps"],
+    ) -> "_Spoken":
+        """Which clauses speak of which candidates, and which of them are served already."""
+        cosine = candidates.clauses
+        there = (cosine > -1.0).any(dim=1).float()
+        sharp = cosine * self.clause_sharpness * SHARPNESS_SCALE
+        share = sharp.softmax(dim=1) * there.unsqueeze(1)
+        strength = share / share.amax(dim=1, keepdim=True).clamp_min(1e-9)
+        at = prefix.where((prefix >= 0) & (prefix < candidates.size), candidates.size)
+        padded = nn.functional.pad(strength, (0, 0, 0, 1))
+        batch, steps, length = prefix.shape
+        picked = padded.gather(1, at.flatten(1).unsqueeze(2).expand(-1, -1, cosine.size(2))).view(
+            batch, steps, length, cosine.size(2)
+        )
+        served = picked.amax(dim=2) if length else picked.new_zeros(batch, steps, cosine.size(2))
+        open_ = (1.0 - served) * there.unsqueeze(1)
+        number = there.sum(dim=1, keepdim=True)
+        order = torch.arange(cosine.size(2), device=cosine.device) / number.sub(1.0).clamp_min(1.0)
+        total = share.sum(dim=2)
+        place = torch.einsum("bsm,bm->bs", share, order) / total.clamp_min(1e-9)
+        moved = place.unsqueeze(1) - place.gather(1, last.clamp_min(0)).unsqueeze(2)
+        return _Spoken(
+            cosine.amax(dim=2),
+            total,
+            torch.einsum("bsm,btm->bts", share, open_),
+            moved,
+            open_,
+            number,
+        )
 
     def _votes(
         self,
@@ -365,6 +417,17 @@ class PointerDecoder(nn.Module):
 
 SHARPNESS_SCALE = 30.0
 """The sharpness of votes is learnt in units of this, so that it moves as fast as other weights."""
+
+
+class _Spoken(NamedTuple):
+    """What the clauses say of candidates, and of what is left to do."""
+
+    cosine: Float[Tensor, "batch size"]
+    share: Float[Tensor, "batch size"]
+    left: Float[Tensor, "batch steps size"]
+    moved: Float[Tensor, "batch steps size"]
+    open: Float[Tensor, "batch steps clauses"]
+    number: Float[Tensor, "batch 1"]
 
 
 class _Votes(NamedTuple):

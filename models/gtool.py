@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.ablation import Ablation
-from models.candidates import Candidates, find_candidates
+from models.candidates import Candidates, RequestVectors, embed_requests, find_candidates
 from models.decoder import PointerDecoder, RequestSide, ToolSide, beam_search, rank_by_agreement
 from models.dependency import BilinearDependency
 from models.edges import EdgeTable
@@ -286,29 +286,27 @@ class GToolPlanner:
         ranked: list[list[Plan]] = []
         for start in range(0, len(requests), PLAN_BATCH):
             part = requests[start : start + PLAN_BATCH]
-            plans, scores = self.rank_rows(part, self.embed(part))
+            plans, scores = self.rank_rows(part, embed_requests(part, self.embed))
             rows = zip(plans[:, :top].tolist(), scores[:, :top].tolist(), strict=True)
             ranked += [self._named(*row) for row in rows]
         return ranked
 
     @torch.no_grad()
     def rank_rows(
-        self, requests: Sequence[str], request_x: Float[Tensor, "batch text_channels"]
+        self, requests: Sequence[str], vectors: RequestVectors
     ) -> tuple[Int[Tensor, "batch beams length"], Float[Tensor, "batch beams"]]:
         """Ranked plans as tool rows padded with -1, and their scores; -inf where there is none."""
-        return self.model.rank_plans(self.tools, self.candidates(requests, request_x))
+        return self.model.rank_plans(self.tools, self.candidates(requests, vectors))
 
     @torch.no_grad()
-    def candidates(
-        self, requests: Sequence[str], request_x: Float[Tensor, "batch text_channels"]
-    ) -> Candidates:
+    def candidates(self, requests: Sequence[str], vectors: RequestVectors) -> Candidates:
         """The tools that these requests may need."""
-        x = request_x.to(self.device)
+        vectors = vectors.to(self.device)
         return find_candidates(
             requests,
-            x,
+            vectors,
             self._x,
-            self.recall(x),
+            self.recall(vectors.x),
             self.edges,
             self.lexicon,
             self.model.config.shortlist,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.candidates import Candidates, find_candidates
+from models.candidates import Candidates, RequestVectors, find_candidates
 from models.decoder import plan_agreement
 from models.dependency import mask_edges, mdpl_auc, mdpl_loss, sample_negatives
 from models.distributed import World
@@ -28,9 +28,6 @@ from models.types import Example, ToolGraph
 
 MIN_TRAIN = 8
 """Fewest training examples."""
-
-SCORE_NOISE = 0.003
-"""A later epoch wins unless its validation score (0..1) lies this much below the best one."""
 
 WARMUP_EPOCHS = 2
 """Epochs over which the learning rate rises to its peak; half a cosine leads down to 2 % of it."""
@@ -84,7 +81,7 @@ def train_gtool(
     graph: ToolGraph,
     tool_x: Float[Tensor, "num_tools text_channels"],
     examples: Sequence[Example],
-    request_x: Float[Tensor, "num_examples text_channels"],
+    vectors: RequestVectors,
     config: GToolConfig,
     *,
     seed: int,
@@ -109,7 +106,7 @@ def train_gtool(
         tool_x: Text vectors of its tools.
         examples: Rows of the splits ``train`` and ``validation``; others are ignored. Those with a
             tool outside the graph are skipped.
-        request_x: Text vectors of the requests of all examples.
+        vectors: Text vectors of the requests of all examples.
         config: Sizes, rates, epochs.
         seed: Of weights, order, masks and dropout; the global random state is untouched.
         device: Where to train. Bit-equal repetition is promised for the CPU.
@@ -123,7 +120,7 @@ def train_gtool(
         NotEnoughData: Fewer than 8 training or 2 validation examples.
         GraphMismatch: Vectors and texts do not match in number.
     """
-    rows = _split_rows(graph, tool_x, examples, request_x, config)
+    rows = _split_rows(graph, tool_x, examples, vectors, config)
     config = replace(config, max_length=config.max_length or rows.train.plans.size(1))
     mark = _fingerprint(graph, tool_x, rows, config, seed, str(device), code_version)
     with random_state(seed, torch.device(device)):
@@ -150,11 +147,15 @@ class _Part(NamedTuple):
     texts: list[str]
     groups: list[str]
     links: list[tuple[tuple[int, int], ...]]
-    x: Tensor
+    vectors: RequestVectors
     plans: Tensor
 
+    @property
+    def x(self) -> Tensor:
+        return self.vectors.x
+
     def to(self, device: torch.device) -> "_Part":
-        return self._replace(x=self.x.to(device), plans=self.plans.to(device))
+        return self._replace(vectors=self.vectors.to(device), plans=self.plans.to(device))
 
 
 class _Rows(NamedTuple):
@@ -169,14 +170,14 @@ def _split_rows(
     graph: ToolGraph,
     tool_x: Tensor,
     examples: Sequence[Example],
-    request_x: Tensor,
+    vectors: RequestVectors,
     config: GToolConfig,
 ) -> _Rows:
     """Check what came and turn it into tensors; empty plans teach nothing."""
-    if tool_x.size(0) != graph.num_tools or request_x.size(0) != len(examples):
+    if tool_x.size(0) != graph.num_tools or vectors.x.size(0) != len(examples):
         raise GraphMismatch(
             f"expected vectors of {graph.num_tools} tools and {len(examples)} requests, got "
-            f"{tool_x.size(0)} and {request_x.size(0)}; embed the texts of this very graph and set"
+            f"{tool_x.size(0)} and {vectors.x.size(0)}; embed the texts of this very graph and set"
         )
     chosen, num_skipped = check_examples(graph, examples)
     parts = []
@@ -188,7 +189,7 @@ def _split_rows(
         length = plans.size(1)
         links = [tuple(link for link in row.links if max(link) < length) for row in rows]
         texts, groups = [row.request for row in rows], [row.group or row.id for row in rows]
-        parts.append(_Part(texts, groups, links, request_x[chosen[name]].float(), plans))
+        parts.append(_Part(texts, groups, links, vectors.rows(chosen[name]), plans))
     return _Rows(parts[0], parts[1], num_skipped)
 
 
@@ -240,7 +241,8 @@ def _fingerprint(
     head.append(World.current().size)
     tensors = {"x": tool_x, "index": graph.edge_index, "counts": graph.edge_counts}
     for name, part in (("train", rows.train), ("validation", rows.validation)):
-        tensors |= {f"{name}_x": part.x, f"{name}_plans": part.plans}
+        tensors |= {f"{name}_x": part.x, f"{name}_clauses": part.vectors.clauses}
+        tensors[f"{name}_plans"] = part.plans
     text = json.dumps(head, sort_keys=True) + weights_hash(tensors)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -302,6 +304,7 @@ class _Run:
         self.batch_size = max(1, min(config.batch_size, num_train // config.min_steps))
         self.steps = math.ceil(num_train / self.batch_size)
         self.history: list[dict[str, float]] = []
+        self.score, self.error = 0.0, 0.0
         self.done: list[dict[str, Tensor]] = []
         self._start_member()
 
@@ -347,20 +350,23 @@ class _Run:
             plan_agreement(plans[:, 0], self.validation.plans[part])
             for part, plans, _ in self._plan(model, self.edges)
         ]
-        n_f1, l_f1, order = torch.cat(found).mean(dim=0).tolist()
+        reached = torch.cat(found)
+        n_f1, l_f1, order = reached.mean(dim=0).tolist()
+        self.score, self.error = _mean_and_error(reached.mean(dim=1))
         return {"n_f1": n_f1, "l_f1": l_f1, "ned": 1.0 - order}
 
     def keep_best(self, record: dict[str, float]) -> None:
-        """Note the epoch, and its averaged weights if they are as good as the best so far.
+        """Note the epoch, and its averaged weights unless they are clearly behind the best so far.
 
-        A member ends with its last epoch, or when ``patience`` epochs brought nothing better.
+        A later epoch wins unless it lies more than one standard error below the best: a small
+        validation split would choose by chance. A member ends with its last epoch, or when
+        ``patience`` epochs in a row were clearly behind.
         """
         self.history.append(record)
-        score = (record["n_f1"] + record["l_f1"] + 1.0 - record["ned"]) / 3
-        if score >= self.best_score - SCORE_NOISE:
+        if self.score >= self.best_score - self.error:
             self.best_epoch = self.epoch - 1
             self.best = {name: w.clone() for name, w in self.average.items()}
-        self.best_score = max(self.best_score, score)
+        self.best_score = max(self.best_score, self.score)
         late = self.epoch - 1 - self.best_epoch >= self.config.patience
         if self.epoch == self.config.epochs or late:
             self.done.append(self.best)
@@ -496,7 +502,7 @@ class _Run:
     ) -> Candidates:
         return find_candidates(
             part.texts,
-            part.x,
+            part.vectors,
             self.tool_x,
             recalled,
             self.edges,
@@ -557,6 +563,11 @@ class _Run:
             state |= {f"members.{number}.{name}": w for name, w in weights.items()}
         model.load_state_dict(state)
         return model.eval()
+
+
+def _mean_and_error(values: Float[Tensor, " rows"]) -> tuple[float, float]:
+    """Mean and its standard error."""
+    return values.mean().item(), (values.std(correction=0) / values.numel() ** 0.5).item()
 
 
 def _evidence(part: _Part, num_tools: int) -> list[Evidence]:

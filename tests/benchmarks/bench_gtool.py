@@ -35,20 +35,20 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
-def share(tools: tuple[str, ...]) -> float:
-    """A number in 0..1 that depends on the tool sequence alone."""
-    digest = hashlib.sha256(json.dumps(tools).encode()).hexdigest()
+def share(tools: tuple[str, ...], seed: int = 0) -> float:
+    """A number in 0..1 that depends on seed and tool sequence alone."""
+    digest = hashlib.sha256(json.dumps([seed, *tools]).encode()).hexdigest()
     return int(digest[:8], 16) / 2**32
 
 
-def read_examples(folder: Path, split: str) -> list[Example]:
+def read_examples(folder: Path, split: str, seed: int = 0) -> list[Example]:
     """Examples with a validation part by tool sequence (10 %)."""
     out = []
     for row in read_lines(folder / "trajectories.jsonl"):
         tools = tuple(f"{folder.name}/{step['tool']}" for step in row["steps"])
-        place = share(tools)
+        place = share(tools, seed)
         if split == "own":
-            drawn = share((row["id"],))
+            drawn = share((row["id"],), seed)
             part = "test" if row["split"] == "test" else "validation" if drawn < 0.1 else "train"
         else:
             part = "test" if place < 0.2 else "validation" if place < 0.3 else "train"
