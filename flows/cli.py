@@ -44,6 +44,13 @@ Source = Annotated[
     str | None, typer.Option(help="Name of the source; default: the folder's or file's name.")
 ]
 Train = Annotated[str, typer.Option(help="auto, always or never.")]
+Division = Annotated[
+    str | None,
+    typer.Option(
+        help="own, by-sequence, by-conversation or by-time, in a home of its own; default: the "
+        "nightly one."
+    ),
+]
 
 NOT_PROMOTED = 3
 _OUTSIDE = ("duckdb", "_duckdb", "httpx", "mlflow", "prefect", "sqlalchemy")
@@ -83,6 +90,33 @@ def _flows(subfolder: str | None = None) -> Iterator[Settings]:
         from tasks.orchestration import connect
 
         connect(settings)
+        yield settings
+
+
+def _leave_the_world() -> None:
+    """No server, store, worker or suite of the real home: what follows has its own."""
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        os.environ.pop(name, None)
+    for name in ("MLFLOW_URI", "TRAIN_POOL", "PRIMARY_SUITE"):
+        os.environ[f"TOOLATLAS_{name}"] = ""
+
+
+@contextlib.contextmanager
+def _divided(split: str | None, session: Any, *, refresh: bool) -> Iterator[Settings]:
+    """A session in the home of a split, which holds what the real home does; without, as ever."""
+    if split is None:
+        with session() as settings:
+            yield settings
+        return
+    from tasks.splits import prepare, split_named
+
+    try:
+        chosen = split_named(split)
+    except WrongUsage as error:
+        _fail(str(error), error, code=2)
+    _leave_the_world()
+    with session(subfolder=f"splits/{chosen}") as settings:
+        prepare(settings, chosen, refresh=refresh)
         yield settings
 
 
@@ -136,12 +170,8 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 @app.command()
 def demo(as_json: AsJson = False) -> None:
     """Run the nightly job twice on real trajectories: a first night, and one with new tools."""
-    # A world of its own: no server, store, worker or suite of the real home, and done in minutes.
-    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
-        os.environ.pop(name, None)
-    for name in ("MLFLOW_URI", "TRAIN_POOL", "PRIMARY_SUITE"):
-        os.environ[f"TOOLATLAS_{name}"] = ""
-    os.environ.setdefault("TOOLATLAS_TRAIN_LLM_READOUT", "never")
+    _leave_the_world()
+    os.environ.setdefault("TOOLATLAS_TRAIN_LLM_READOUT", "never")  # done in minutes
     with _flows(subfolder="demo") as home:
         from flows.demo import run_demo
 
@@ -453,30 +483,41 @@ def suite_refresh(
 @app.command()
 def train(
     mode: Annotated[str, typer.Option("--train", help="auto, always or never.")] = "auto",
+    split: Division = None,
     as_json: AsJson = False,
 ) -> None:
     """Train GTool on the latest graph version, log and register it."""
     chosen = _mode(mode)
-    with _flows():
+    with _divided(split, _flows, refresh=True):
         from flows.train_planner import train_planner
 
-        _print(train_planner(chosen), as_json, show.trained)
+        result = {**train_planner(chosen), "split": split or "default"}
+        _print(result, as_json, show.trained)
 
 
 @app.command()
 def evaluate(
     planner: Annotated[str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")],
-    suite: Annotated[str, typer.Option(help="Name of the suite.")],
+    suite: Annotated[
+        str | None, typer.Option(help="Name of the suite; default: the primary one.")
+    ] = None,
     metrics: Annotated[str, typer.Option(help="strict, gtool, gnn4plan or taskbench.")] = "strict",
+    split: Division = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure one planner on one suite."""
-    with _session() as settings:
+    with _divided(split, _session, refresh=False) as settings:
         from tasks.evaluation import CONVENTIONS, evaluate_one
 
         if metrics not in CONVENTIONS:
             _fail(f"expected --metrics {', '.join(CONVENTIONS)}, got {metrics!r}.", code=2)
-        result = evaluate_one(settings, planner, suite, metrics)  # type: ignore[arg-type]
+        result = evaluate_one(
+            settings,
+            planner,
+            suite,
+            metrics,  # type: ignore[arg-type]
+            newest=split is not None,
+        )
         _print(result, as_json, show.evaluation)
 
 

@@ -14,9 +14,17 @@ from models.metrics import Convention
 from models.text import SentenceEmbedder
 from models.types import Example, Planner
 from tasks.embedding import shared_embedder
+from tasks.errors import NoChampion
 from tasks.graphs import find, learning_data, load_graph, load_suites, present
 from tasks.locks import alone
-from tasks.planning import get_planner, load_llm_version, load_version, make_baselines
+from tasks.planning import (
+    BASELINES,
+    PLANNERS,
+    get_planner,
+    load_llm_version,
+    load_version,
+    make_baselines,
+)
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version
 from warehouse.connection import open_warehouse
@@ -34,12 +42,29 @@ RegressionProgress = Callable[[str, float], None]
 
 
 def evaluate_one(
-    settings: Settings, planner: str, suite: str, convention: Convention = "strict"
+    settings: Settings,
+    planner: str,
+    suite: str | None = None,
+    convention: Convention = "strict",
+    *,
+    newest: bool = False,
 ) -> dict[str, Any]:
-    """Metrics of one planner on one suite, with intervals and the time a lone request takes."""
-    found, rows = next(iter(load_suites(settings, (suite,)).items()))
+    """Metrics of one planner on one suite, with intervals and the time a lone request takes.
+
+    Args:
+        settings: Of the home.
+        planner: By name.
+        suite: By name; default: the primary one.
+        convention: Of the metrics.
+        newest: Let ``gtool`` be what was trained last: nobody is promoted in a split's home.
+    """
+    suites = _suites(settings, suite)
+    name = suite or primary_suite(settings, suites)
+    found, rows = next(item for item in suites.items() if item[0].name == name)
     embed = SentenceEmbedder(settings.text_encoder)
-    chosen, graph_version, model_version = get_planner(settings, planner, embed)
+    chosen, graph_version, model_version = get_planner(
+        settings, _newest(settings, planner) if newest else planner, embed
+    )
     result = evaluate(
         chosen,
         rows,
@@ -54,10 +79,30 @@ def evaluate_one(
         **result.to_json(),
         "planner": planner,
         "suite": found.name,
+        "split": found.split,
         "suite_version": found.version,
         "graph_version": graph_version,
         "model_version": model_version,
     }
+
+
+def _newest(settings: Settings, planner: str) -> str:
+    """The planner, which is the challenger where it is GTool and no version is named.
+
+    Raises:
+        NoChampion: None was trained.
+    """
+    kind, at, _ = planner.partition("@")
+    if at or kind not in PLANNERS or kind in BASELINES:
+        return planner
+    aliases = Registry(settings).aliases()
+    for alias in ("challenger", "champion"):
+        if aliases[alias] is not None:
+            return f"{kind}@{alias}"
+    raise NoChampion(
+        f"expected a version that was trained in {settings.home}, there is none: run toolatlas "
+        f"train --split {settings.home.name}."
+    )
 
 
 class Aliases(NamedTuple):
@@ -125,13 +170,7 @@ def _regress(
     champion = aliases["champion"]
     if challenger == champion:
         challenger = None
-    suites = load_suites(settings)
-    if not suites:
-        raise NotEnoughData(
-            "expected a suite to measure planners on, there is none: a source needs at least "
-            f"{settings.min_suite_rows} held-out trajectories (setting min_suite_rows); "
-            "ingest more and run toolatlas nightly."
-        )
+    suites = _suites(settings)
     primary = primary_suite(settings, suites)
     graph = find(settings)
     policy = _policy(settings)
@@ -178,6 +217,22 @@ def _regress(
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         store_report(con, report)
     return {**report, "new": True, "moved_by_hand": moved}
+
+
+def _suites(settings: Settings, name: str | None = None) -> dict[Suite, list[Example]]:
+    """The suites with their rows, or the one of a name.
+
+    Raises:
+        NotEnoughData: There is none.
+    """
+    suites = load_suites(settings, (name,) if name else ())
+    if not suites:
+        raise NotEnoughData(
+            "expected a suite to measure planners on, there is none: a source needs at least "
+            f"{settings.min_suite_rows} held-out trajectories (setting min_suite_rows); "
+            "ingest more and run toolatlas nightly."
+        )
+    return suites
 
 
 def _report_of_champion(

@@ -1,5 +1,6 @@
 """Forget a trajectory or a source."""
 
+import contextlib
 import logging
 import shutil
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from tasks.errors import WrongUsage
 from tasks.settings import Settings
 from warehouse.connection import open_warehouse
+from warehouse.errors import UnreadableInput
 from warehouse.forget import forget_source, forget_trajectory
 
 log = logging.getLogger("toolatlas")
@@ -28,6 +30,15 @@ def forget(settings: Settings, trajectory: str | None, source: str | None) -> di
             gone = forget_trajectory(con, trajectory, source)
         else:
             gone = forget_source(con, str(source))
+    for path in settings.split_warehouses:
+        with (
+            open_warehouse(path, wait_s=settings.lock_wait_s) as con,
+            contextlib.suppress(UnreadableInput),  # it was not copied there
+        ):
+            if trajectory is not None:
+                forget_trajectory(con, trajectory, source)
+            else:
+                forget_source(con, str(source))
     # Where earlier releases kept training rows.
     shutil.rmtree(settings.home / "examples", ignore_errors=True)
     result = gone.to_json()

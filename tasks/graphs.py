@@ -37,6 +37,7 @@ from warehouse.graph import (
 )
 from warehouse.mining import GraphParameters
 from warehouse.reports import reported_graphs
+from warehouse.splits import split_of
 from warehouse.suites import (
     Suite,
     count_waiting,
@@ -50,9 +51,11 @@ from warehouse.why import explain_edge
 log = logging.getLogger("toolatlas")
 
 
-def parameters(settings: Settings) -> GraphParameters:
-    """What is held out, by setting."""
-    return GraphParameters(settings.seed, settings.test_share, settings.validation_share)
+def parameters(con: duckdb.DuckDBPyConnection, settings: Settings) -> GraphParameters:
+    """What is held out, by setting, and by the split that the home is for."""
+    return GraphParameters(
+        settings.seed, settings.test_share, settings.validation_share, split_of(con)
+    )
 
 
 def frames(settings: Settings, name: str) -> Frames:
@@ -75,7 +78,7 @@ def build(settings: Settings, *, released: bool = False) -> dict[str, Any]:
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         if released and not release(con):
             log.info("no rollback holds an earlier version: there is nothing to release")
-        version = build_graph(con, parameters(settings), code_version=code_version())
+        version = build_graph(con, parameters(con, settings), code_version=code_version())
         held = find_version(con) if version.held else None
     log.info(
         "graph %s: %d tools, %d edges, %s",
@@ -269,7 +272,7 @@ def freeze(
             find_suite(con, name)
         made = freeze_suites(
             con,
-            parameters(settings),
+            parameters(con, settings),
             min_rows=settings.min_suite_rows,
             refresh=refresh,
             names=names,
@@ -282,7 +285,7 @@ def freeze(
 def suites(settings: Settings) -> list[dict[str, Any]]:
     """The newest version of every suite, with the held-out rows that it lacks."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        waiting = count_waiting(con, parameters(settings))
+        waiting = count_waiting(con, parameters(con, settings))
         return [
             {**suite.to_json(), "waiting": waiting.get(suite.name, 0)} for suite in list_suites(con)
         ]

@@ -186,6 +186,11 @@ class Settings(BaseSettings):
         """Folder of converted language models."""
         return self.home / "llms"
 
+    @property
+    def split_warehouses(self) -> list[Path]:
+        """The DuckDB files of the homes that other splits have inside this one."""
+        return sorted(self.home.glob(f"splits/*/{self.warehouse.name}"))
+
     @cached_property
     def store_uri(self) -> str:
         """Where MLflow keeps its records: the setting, or SQLite in the home."""

@@ -173,6 +173,8 @@ def _train(
     with_llm = wants_llm_readout(settings, device)
     torch.set_num_threads(settings.threads)
     leaks = leak_check(graph, load_suites(settings))
+    for name, share in leaks.items():
+        log.info("leak check: %.1f %% of the links of %s are in the graph", 100 * share, name)
     examples, drawn = with_validation(data.examples, settings.validation_share)
     check_examples(graph, examples)
     registry.close_abandoned(key)

@@ -6,6 +6,7 @@ WarehouseError
 ├── UnreadableInput    a path, file or format that ingest cannot read
 ├── UnknownVersion     no graph version of that name
 ├── UnknownSuite       no suite of that name
+├── NoSplit            no source that a split could divide
 ├── UnknownTool        no tool of that name, or several
 ├── WrongRename        a rename or deprecation that cannot be
 ├── UnsafeSync         a catalogue would lose more tools than a source can be trusted with
@@ -39,6 +40,10 @@ class UnknownSuite(WarehouseError):
 
 class NothingToBuild(WarehouseError):
     """There is no data to build a graph or a suite from."""
+
+
+class NoSplit(WarehouseError):
+    """No source that a split could divide."""
 
 
 class UnknownTool(WarehouseError):

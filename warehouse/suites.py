@@ -1,7 +1,8 @@
 """Frozen regression sets: requests with gold plans out of held-out trajectories.
 
 A suite is named after its source, ``<source>/test`` where the source ships a split and
-``<source>/by-sequence`` where it does not. Its rows never change; a refresh makes a new version.
+``<source>/by-sequence`` where it does not; in a warehouse that another split divides, after that.
+Its rows never change; a refresh makes a new version.
 """
 
 import json
@@ -15,7 +16,7 @@ from warehouse.aliases import renames
 from warehouse.connection import transaction, utc_now
 from warehouse.errors import UnknownSuite
 from warehouse.identity import digest
-from warehouse.mining import GraphParameters, list_plans
+from warehouse.mining import GraphParameters, Split, list_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,12 @@ class Suite:
     content_id: str
     num_rows: int
     waiting: int = 0
+
+    @property
+    def split(self) -> str:
+        """What divided its rows from those for training: ``own`` or ``by-...``."""
+        kind = self.name.removeprefix(f"{self.source}/")
+        return "own" if kind == "test" else kind
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``suite list``."""
@@ -64,7 +71,7 @@ def freeze_suites(
     list_plans(con, parameters)
     have = {suite.name: suite for suite in list_suites(con)}
     made = []
-    for name, source, rows in _candidates(con):
+    for name, source, rows in _candidates(con, parameters.split):
         known = have.get(name)
         if len(rows) < min_rows or (known and not (refresh and (not names or name in names))):
             continue
@@ -100,7 +107,9 @@ def freeze_suites(
     return made
 
 
-def _candidates(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, list[list[Any]]]]:
+def _candidates(
+    con: duckdb.DuckDBPyConnection, split: Split
+) -> list[tuple[str, str, list[list[Any]]]]:
     """(suite name, source, rows) of the held-out rows as they are now."""
     found = con.execute(
         "with held as ("
@@ -112,7 +121,8 @@ def _candidates(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, list[lis
     ).fetchall()
     suites: dict[tuple[str, str], list[list[Any]]] = {}
     for source, is_split, *row in found:
-        name = f"{source}/test" if is_split else f"{source}/by-sequence"
+        kind = "test" if is_split else "by-sequence"
+        name = f"{source}/{split if split.startswith('by-') else kind}"
         suites.setdefault((name, source), []).append(row)
     return [(name, source, rows) for (name, source), rows in suites.items()]
 
@@ -130,7 +140,7 @@ def list_suites(con: duckdb.DuckDBPyConnection) -> list[Suite]:
 def count_waiting(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> dict[str, int]:
     """Held-out rows by suite that its newest version lacks."""
     list_plans(con, parameters)
-    candidates = {name: rows for name, _, rows in _candidates(con)}
+    candidates = {name: rows for name, _, rows in _candidates(con, parameters.split)}
     waiting = {}
     for suite in list_suites(con):
         frozen = {
