@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= ../shared/data/ultratool
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
+# bench-gpu brings nothing: a machine with a GPU has a torch of its own.
+GPU_PYTHON ?= python3
+GPU_DATA ?= $(DATA)/trajectories.jsonl.gz
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test test-all check up down bench clean help
+.PHONY: demo test test-all check up down bench bench-gpu clean help
 
 help:
 	@echo "make demo    the nightly job twice on real trajectories"
@@ -16,6 +19,7 @@ help:
 	@echo "make down    ends them and their flow runs"
 	@echo "make check   ruff, mypy, import contracts"
 	@echo "make bench   benchmarks (never part of make test)"
+	@echo "make bench-gpu   a training and timed steps on one GPU, under 5 minutes"
 
 demo: $(VENV)/.installed
 	$(BIN)/toolatlas demo
@@ -40,11 +44,15 @@ down: $(VENV)/.installed
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_gtool.py --data $(DATA)
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_encoder.py --data $(DATA)/trajectories.jsonl.gz
 	$(BIN)/python tests/benchmarks/bench_ingest.py --calls 200000
 	$(BIN)/python tests/benchmarks/bench_graph.py --calls 2000000 --rows 500000
 	$(BIN)/python tests/benchmarks/bench_history.py --nights 20 --edges 50000 --sizes 2000x200000
 	$(BIN)/python tests/benchmarks/bench_mining.py --data $(dir $(DATA))
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
+
+bench-gpu:
+	PYTHONPATH=. $(GPU_PYTHON) tests/benchmarks/bench_gpu.py --data $(GPU_DATA)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

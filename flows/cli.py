@@ -85,8 +85,8 @@ def _session(subfolder: str | None = None) -> Iterator[Settings]:
 
 @contextlib.contextmanager
 def _flows(subfolder: str | None = None) -> Iterator[Settings]:
-    """A session whose flows have a Prefect server."""
-    with _session(subfolder) as settings:
+    """A session whose flows have a Prefect server, once where torchrun starts several."""
+    with _session(subfolder) as settings, _leading(settings):
         from tasks.orchestration import connect
 
         connect(settings)
@@ -118,6 +118,20 @@ def _divided(split: str | None, session: Any, *, refresh: bool) -> Iterator[Sett
     with session(subfolder=f"splits/{chosen}") as settings:
         prepare(settings, chosen, refresh=refresh)
         yield settings
+
+
+@contextlib.contextmanager
+def _leading(settings: Settings) -> Iterator[None]:
+    """The first process of a torchrun goes on; the others train along, and the command ends."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield
+        return
+    from tasks.training import together
+
+    with together(settings) as leads:
+        if not leads:
+            raise typer.Exit
+        yield
 
 
 def _fail(message: str, cause: BaseException | None = None, code: int = 1) -> NoReturn:

@@ -12,8 +12,8 @@ from torch import Tensor, distributed
 
 from models.errors import LostProcess, ProcessesDiffer
 
-TIMEOUT_S = 1800.0
-"""How long a process waits for the others; a process that died is noticed at once."""
+TIMEOUT_S = 3600.0
+"""How long a process waits for the others; one that died is noticed at once."""
 
 Rows = TypeVar("Rows", Tensor, list[Any], range)
 
@@ -107,7 +107,7 @@ class World:
         """The sum of each value over all processes, for losses and metrics of shares."""
         if self.size == 1:
             return [float(value) for value in values]
-        sums = torch.tensor(values, dtype=torch.float64, device=_device())
+        sums = torch.tensor(values, dtype=torch.float64)
         _exchange(lambda: distributed.all_reduce(sums))
         summed: list[float] = sums.tolist()
         return summed
@@ -116,11 +116,11 @@ class World:
         """What the first process says, in all of them; the others wait for it."""
         if self.size == 1:
             return text
-        said = torch.tensor(list(text.encode()), dtype=torch.uint8, device=_device())
-        length = torch.tensor([said.numel()], device=_device())
+        said = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        length = torch.tensor([said.numel()])
         _exchange(lambda: distributed.broadcast(length, src=0))
         if not self.first:
-            said = torch.empty(int(length), dtype=torch.uint8, device=_device())
+            said = torch.empty(int(length), dtype=torch.uint8)
         _exchange(lambda: distributed.broadcast(said, src=0))
         return bytes(said.tolist()).decode()
 
@@ -138,7 +138,7 @@ class World:
         if self.size == 1:
             return
         digest = hashlib.sha256(value.encode()).digest()
-        mine = torch.tensor(list(digest), dtype=torch.uint8, device=_device())
+        mine = torch.tensor(list(digest), dtype=torch.uint8)
         every = [torch.empty_like(mine) for _ in range(self.size)]
         _exchange(lambda: distributed.all_gather(every, mine))
         apart = [rank for rank in range(self.size) if not torch.equal(every[rank], every[0])]
@@ -158,8 +158,8 @@ def join(device: torch.device | str = "cpu", timeout_s: float = TIMEOUT_S) -> It
     rank and size come from the environment that torchrun sets.
 
     Args:
-        device: Where the model is: processes talk by NCCL on ``cuda``, each with the GPU of its
-            local rank, and by gloo on ``cpu``.
+        device: Where the model is. On ``cuda`` each process has the GPU of its local rank, and
+            gradients go by NCCL; everything else, and all on the ``cpu``, goes by gloo.
         timeout_s: How long a process waits for the others.
     """
     alone = not distributed.is_available() or not distributed.is_torchelastic_launched()
@@ -169,19 +169,12 @@ def join(device: torch.device | str = "cpu", timeout_s: float = TIMEOUT_S) -> It
     on_gpu = torch.device(device).type == "cuda"
     if on_gpu:
         torch.cuda.set_device(distributed.get_node_local_rank(fallback_rank=0))
-    wait = timedelta(seconds=timeout_s)
-    _exchange(lambda: distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=wait))
+    backend, wait = "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timedelta(seconds=timeout_s)
+    _exchange(lambda: distributed.init_process_group(backend, timeout=wait))
     try:
         yield World.current()
     finally:
         distributed.destroy_process_group()
-
-
-def _device() -> torch.device:
-    """Where tensors must be to be exchanged."""
-    if distributed.get_backend() == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
 
 
 def _exchange(exchange: Callable[[], Any]) -> None:

@@ -5,7 +5,8 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from models.checkpoint import Readout, load_planner, save_planner
-from models.errors import ModelError
+from models.distributed import World, join
+from models.errors import LostProcess, ModelError, ProcessesDiffer
 from models.graph import dataflow_namespaces
 from models.gtool import GTool, GToolConfig
 from models.llm import llm_digest
@@ -123,6 +125,42 @@ def train(
     return _train(settings, registry, data, key, mode, reason, progress)
 
 
+@contextmanager
+def together(settings: Settings) -> Iterator[bool]:
+    """Train with the processes that torchrun started; whether this is the one that leads.
+
+    The first process does all that a command does. The others wait for its trainings, train along,
+    and are done when its block ends; they log and register nothing.
+    """
+    with join(resolve_device(settings.device)) as world:
+        if not world.first:
+            _follow(settings, world)
+        yield world.first
+        if world.first:
+            world.tell("")
+
+
+def _follow(settings: Settings, world: World) -> None:
+    """Train what the first process trains, until it says that there is no more."""
+    while told := world.tell():
+        key, _, done = told.partition(" ")
+        data = learning_data(settings)
+        if fingerprint(settings, data) != key:
+            raise ProcessesDiffer(
+                f"expected data, settings and code of process {world.rank} to be those of process "
+                "0, they are not; start all of them with the same home and code"
+            )
+        torch.set_num_threads(settings.threads)
+        graph = load_graph(settings, data.graph.version)
+        examples, _ = with_validation(data.examples, settings.validation_share)
+        request_x = shared_embedder(settings)([example.request for example in examples])
+        work = settings.training / key
+        training = _Training(
+            settings, Registry(settings), "", graph, examples, request_x, work, None
+        )
+        training.readouts(done)
+
+
 def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> None:
     """Finish what a training that was killed after registering had left to do."""
     aliases = registry.aliases()
@@ -213,8 +251,8 @@ def _train(
     training = _Training(settings, registry, run_id, graph, examples, request_x, work, progress)
     with registry.failing(run_id):
         done = registry.trained_graph(graph_key) if with_llm and mode != "always" else None
-        model = training.taken_over(done) if done else training.graph_readout(config, with_llm)
-        readout, tags = training.llm_readout(model) if with_llm else (None, {})
+        World.current().tell(f"{key} {done or ''}")
+        model, readout, tags = training.readouts(done)
         weights = weights_hash(model.state_dict())
         folder = work / "planner"
         _save(folder, model, model.config, graph, embed, settings, readout)
@@ -258,15 +296,21 @@ class _Training:
     work: Path
     progress: TrainProgress | None
 
+    def readouts(self, done: str | None) -> tuple[GTool, Readout | None, dict[str, str]]:
+        """Both readouts, with the tags of the second; the first may be one that is trained."""
+        with_llm = wants_llm_readout(self.settings, resolve_device(self.settings.device))
+        model = self.taken_over(done) if done else self.graph_readout(with_llm)
+        return model, *(self.llm_readout(model) if with_llm else (None, {}))
+
     def taken_over(self, number: str) -> GTool:
         """The graph readout of a version that was trained on the same state."""
         log.info("the graph readout is that of version %s", number)
         folder = self.registry.planner_folder(number)
         return load_planner(folder, shared_embedder(self.settings)).model
 
-    def graph_readout(self, config: GToolConfig, goes_on: bool) -> GTool:
+    def graph_readout(self, goes_on: bool) -> GTool:
         """GTool's graph readout, trained; its configuration is in the model."""
-        whole = GRAPH_SHARE if goes_on else 1.0
+        config, whole = configuration(self.settings), GRAPH_SHARE if goes_on else 1.0
         result = train_gtool(
             self.graph,
             shared_embedder(self.settings)(self.graph.texts),
@@ -284,7 +328,8 @@ class _Training:
             resume_dir=self.work / "resume",
             code_version=code_version(),
         )
-        self.registry.log_summary(self.run_id, {"best_epoch": float(result.best_epoch)})
+        if World.current().first:
+            self.registry.log_summary(self.run_id, {"best_epoch": float(result.best_epoch)})
         return result.model
 
     def llm_readout(self, model: GTool) -> tuple[Readout | None, dict[str, str]]:
@@ -317,14 +362,16 @@ class _Training:
                 code_version=code_version(),
             )
         except ModelError as error:
-            if settings.train_llm_readout == "always":
+            if settings.train_llm_readout == "always" or isinstance(error, LostProcess):
                 raise
             log.warning("gtool-llm is left out of this version: %s", error)
             return None, {"llm_left_out": str(error)[:500]}
         return Readout(result.config, result.tokens, llm), {"llm": f"{llm.name} {llm.digest}"}
 
     def _tell(self, where: str, step: int, share: float, metrics: dict[str, float]) -> None:
-        """MLflow and whoever watches hear of a step."""
+        """MLflow and whoever watches hear of a step, from the first process of several."""
+        if not World.current().first:
+            return
         self.registry.log_epoch(self.run_id, step, metrics)
         if self.progress:
             shown = ", ".join(f"{name} {value:.3f}" for name, value in sorted(metrics.items()))
