@@ -465,7 +465,9 @@ def train(
 
 @app.command()
 def evaluate(
-    planner: Annotated[str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")],
+    planner: Annotated[
+        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity, sgc.")
+    ],
     suite: Annotated[str, typer.Option(help="Name of the suite.")],
     metrics: Annotated[str, typer.Option(help="strict, gtool, gnn4plan or taskbench.")] = "strict",
     as_json: AsJson = False,
@@ -526,7 +528,7 @@ def demote(as_json: AsJson = False) -> None:
 def plan(
     request: Annotated[str, typer.Argument(help="What the user asks.")],
     planner: Annotated[
-        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")
+        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity, sgc.")
     ] = "gtool",
     top: Annotated[int, typer.Option(min=1, max=50, help="How many plans.")] = 3,
     as_json: AsJson = False,
