@@ -511,7 +511,9 @@ def train(
 
 @app.command()
 def evaluate(
-    planner: Annotated[str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")],
+    planner: Annotated[
+        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity, sgc.")
+    ],
     suite: Annotated[
         str | None, typer.Option(help="Name of the suite; default: the primary one.")
     ] = None,
@@ -581,7 +583,7 @@ def demote(as_json: AsJson = False) -> None:
 def plan(
     request: Annotated[str, typer.Argument(help="What the user asks.")],
     planner: Annotated[
-        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity.")
+        str, typer.Option(help="gtool, gtool@7, retrieval, nearest, popularity, sgc.")
     ] = "gtool",
     top: Annotated[int, typer.Option(min=1, max=50, help="How many plans.")] = 3,
     as_json: AsJson = False,

@@ -54,15 +54,15 @@ class RetrievalPlanner:
         allowed: Collection[str] | None = None,
         dataflow_namespaces: frozenset[str] = frozenset(),
     ) -> None:
-        lengths = Counter(len(example.tools) for example in _with_tools(training))
+        lengths = Counter(len(example.tools) for example in with_tools(training))
         self.length = min(lengths, key=lambda length: (-lengths[length], length))
         self.graph = graph
         self.dataflow_namespaces = dataflow_namespaces
-        legal = _legal_tools(graph, allowed)
+        legal = legal_tools(graph, allowed)
         rows = [row for row, key in enumerate(graph.keys) if key in legal]
         self.keys = [graph.keys[row] for row in rows]
         self._embed = embed
-        self._vectors = _encode(embed, [graph.texts[row] for row in rows])
+        self._vectors = encode(embed, [graph.texts[row] for row in rows])
 
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
         """Ranked plans for each request, best first, at most ``top``; none without legal tools."""
@@ -129,7 +129,7 @@ class NearestPlanner:
         owners = np.array([owner for owner, _ in pairs], dtype=np.int64)
         self._starts = np.searchsorted(owners, np.arange(len(self.candidates)))
         self._embed = embed
-        self._vectors = _encode(embed, [request for _, request in pairs])
+        self._vectors = encode(embed, [request for _, request in pairs])
 
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
         """Ranked plans for each request, best first, at most ``top``; none without legal plans."""
@@ -178,7 +178,7 @@ class PopularityPlanner:
         allowed: Collection[str] | None = None,
         dataflow_namespaces: frozenset[str] = frozenset(),
     ) -> None:
-        total = len(_with_tools(training))
+        total = len(with_tools(training))
         counts: defaultdict[tuple[str, ...], Counter[tuple[Link, ...]]] = defaultdict(Counter)
         for _, (tools, links) in _legal_plans(training, graph, allowed, dataflow_namespaces):
             counts[tools][links] += 1
@@ -215,7 +215,7 @@ def best_first(scores: npt.NDArray[np.float32], top: int) -> list[list[int]]:
     return ranked
 
 
-def _with_tools(training: Sequence[Example]) -> list[Example]:
+def with_tools(training: Sequence[Example]) -> list[Example]:
     """The training examples that have a plan."""
     usable = [example for example in training if example.tools]
     if not usable:
@@ -226,7 +226,7 @@ def _with_tools(training: Sequence[Example]) -> list[Example]:
     return usable
 
 
-def _legal_tools(graph: ToolGraph, allowed: Collection[str] | None) -> frozenset[str]:
+def legal_tools(graph: ToolGraph, allowed: Collection[str] | None) -> frozenset[str]:
     """The tools of the graph that may be offered."""
     return frozenset(graph.keys) if allowed is None else frozenset(graph.keys) & frozenset(allowed)
 
@@ -238,7 +238,7 @@ def _legal_plans(
     dataflow_namespaces: frozenset[str],
 ) -> list[tuple[str, _Candidate]]:
     """Request and plan of each training example all of whose tools may be offered."""
-    legal = _legal_tools(graph, allowed)
+    legal = legal_tools(graph, allowed)
     return [
         (
             example.request,
@@ -249,12 +249,12 @@ def _legal_plans(
                 else plan_links(example.tools, graph, dataflow_namespaces),
             ),
         )
-        for example in _with_tools(training)
+        for example in with_tools(training)
         if legal.issuperset(example.tools)
     ]
 
 
-def _encode(embed: Embedder, texts: Sequence[str]) -> Float[Tensor, "num_texts channels"]:
+def encode(embed: Embedder, texts: Sequence[str]) -> Float[Tensor, "num_texts channels"]:
     """Unit vectors of the texts; no text is encoded when there is none."""
     if not texts:
         return torch.zeros((0, 0))
@@ -272,4 +272,4 @@ def _encoded_batches(
 ) -> Iterator[Float[Tensor, "batch channels"]]:
     """Vectors of the requests, a bounded number at a time."""
     for start in range(0, len(requests), _REQUESTS_AT_ONCE):
-        yield _encode(embed, requests[start : start + _REQUESTS_AT_ONCE])
+        yield encode(embed, requests[start : start + _REQUESTS_AT_ONCE])

@@ -11,6 +11,7 @@ from torch import Tensor
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
 from models.checkpoint import load_llm_planner, load_planner, readout_llm
 from models.graph import dataflow_namespaces
+from models.sgc import SgcPlanner
 from models.text import SentenceEmbedder
 from models.types import Embedder, Example, Planner, ToolGraph
 from tasks.embedding import shared_embedder
@@ -20,12 +21,12 @@ from tasks.llm import shared_llm
 from tasks.registry import Registry
 from tasks.settings import Settings, resolve_device
 
-BASELINES = ("retrieval", "nearest", "popularity")
+BASELINES = ("retrieval", "nearest", "popularity", "sgc")
 PLANNERS = ("gtool", "gtool-graph", "gtool-llm", *BASELINES)
 
 
-_KINDS: dict[str, type[RetrievalPlanner | NearestPlanner | PopularityPlanner]] = {
-    kind.name: kind for kind in (RetrievalPlanner, NearestPlanner, PopularityPlanner)
+_KINDS: dict[str, type[RetrievalPlanner | NearestPlanner | PopularityPlanner | SgcPlanner]] = {
+    kind.name: kind for kind in (RetrievalPlanner, NearestPlanner, PopularityPlanner, SgcPlanner)
 }
 
 

@@ -12,6 +12,7 @@ from flows.cli import app
 from flows.nightly import nightly
 from models.errors import NotEnoughData
 from tasks.graphs import learning_data
+from tasks.planning import BASELINES
 from tasks.promotion import demote, promote_version
 from tasks.registry import MODEL, Registry
 from tasks.settings import read_settings
@@ -37,7 +38,7 @@ def test_two_nights_and_what_lies_between(home, tmp_path):
     version = registry.version("1")
     assert version.tags["graph_version"] == first["graph"]["version"]
     assert version.tags["decision"] == first["decision"]
-    assert set(first["report"]["metrics"]) == {"gtool", "retrieval", "nearest", "popularity"}
+    assert set(first["report"]["metrics"]) == {"gtool", *BASELINES}
 
     # The same state again: nothing is read, built, trained or measured anew.
     again = nightly(ingest_paths=[str(tmp_path / "chores")])
