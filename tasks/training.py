@@ -26,6 +26,7 @@ from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
 from tasks.llm import llm_configuration, llm_dtype, shared_llm, wants_llm_readout
 from tasks.locks import alone
+from tasks.predictions import predict
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version, resolve_device
 from tasks.watching import run_tags
@@ -114,7 +115,7 @@ def train(
     key = fingerprint(settings, data)
     known = registry.trained(key)
     if known and mode == "auto":
-        _hand_over(settings, registry, known, key)
+        _hand_over(settings, registry, data, known, key)
         return TrainOutcome(
             False, f"nothing new: version {known} was trained on this state of data and code", known
         )
@@ -123,12 +124,15 @@ def train(
     return _train(settings, registry, data, key, mode, reason, progress)
 
 
-def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> None:
+def _hand_over(
+    settings: Settings, registry: Registry, data: LearningData, known: str, key: str
+) -> None:
     """Finish what a training that was killed after registering had left to do."""
     aliases = registry.aliases()
     unmeasured = "decision" not in registry.version(known).tags
     if known not in aliases.values() and (unmeasured or aliases["champion"] is None):
         _make_challenger(settings, registry, known, "it stands for the present state of the data")
+    predict(settings, registry, data.graph, data.examples, fingerprint=key, number=known)
     shutil.rmtree(settings.training / key, ignore_errors=True)
 
 
@@ -238,6 +242,7 @@ def _train(
             },
         )
     _make_challenger(settings, registry, number, reason)
+    predict(settings, registry, data.graph, data.examples, fingerprint=key, number=number)
     shutil.rmtree(work, ignore_errors=True)
     log.info("registered version %s after %.0f s", number, seconds)
     return TrainOutcome(True, reason, number, seconds)
