@@ -106,7 +106,7 @@ def test_versions_share_them_while_learning_sees_the_same(con, tmp_path, version
     assert other.version != version.version
     assert other.learning_id == version.learning_id
     assert predicted_edges(con, other).rows() == sorted(EDGES)
-    deliver(con, tmp_path, trajectory("3", "b", "c"))
+    deliver(con, tmp_path, trajectory("3", ("b", "y"), ("c", "z")))
     third = build(con)
     assert third.learning_id != version.learning_id
     assert find_prediction(con, third) is None
@@ -117,7 +117,7 @@ def test_versions_share_them_while_learning_sees_the_same(con, tmp_path, version
 
 def test_they_go_with_the_last_version_they_belong_to(con, tmp_path, version):
     store(con, version, EDGES)
-    deliver(con, tmp_path, trajectory("2", "b", "c"))
+    deliver(con, tmp_path, trajectory("2", ("b", "y"), ("c", "z")))
     later = build(con)
     store(con, later, EDGES[1:], fingerprint="g")
     assert collect_versions(con, needed={version.version}, keep=1) == []
