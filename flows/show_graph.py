@@ -137,6 +137,8 @@ def version(value: Mapping[str, Any]) -> None:
         ("from", "to", "kind", "seen"),
         [(e["source"], e["target"], e["kind"], e["num_seen"]) for e in value["strongest"]],
     )
+    if value["predicted"]:
+        _predicted(value["predicted"])
     types = value["types"]
     _say(
         f"by types: {types['strict_pairs']:,} tool pairs fit strictly, "
@@ -148,6 +150,25 @@ def version(value: Mapping[str, Any]) -> None:
     if value["unlisted"]:
         names = [f"{t['name']} (nearest: {', '.join(t['nearest'][:1])})" for t in value["unlisted"]]
         _say(f"called but in no catalogue: {_some(names)}")
+
+
+def _predicted(value: Mapping[str, Any]) -> None:
+    """The likeliest edges that nobody has seen, and how such predictions fared."""
+    edges = value["likeliest"]
+    shown = f", {len(edges)} of {value['num']:,}" if len(edges) < value["num"] else ""
+    _table(
+        f"Predicted by version {value['model_version']}{shown}",
+        ("from", "to", "probability"),
+        [(e["source"], e["target"], f"{e['probability']:.2f}") for e in edges],
+    )
+    metrics = value["metrics"]
+    if "auc" in metrics:
+        _say(
+            "such predictions from half of the data against the other half: log loss "
+            f"{metrics['log_loss'] / metrics['base_log_loss']:.2f} of the base rate's, AUC "
+            f"{metrics['auc']:.2f}, {metrics['expected']:.0f} edges expected, "
+            f"{metrics['came']:.0f} came"
+        )
 
 
 def why(value: Mapping[str, Any]) -> None:
@@ -172,6 +193,11 @@ def why(value: Mapping[str, Any]) -> None:
         _say(
             f"weight: successes, halved every {value['half_life_days']:g} days before "
             f"{value['mark'] or 'the mark (the data has no clock)'}"
+        )
+    if value["predicted"]:
+        _say(
+            f"predicted with probability {value['predicted']['probability']:.2f} by version "
+            f"{value['predicted']['model_version']}"
         )
     for match in value["types"]:
         _say(

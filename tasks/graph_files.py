@@ -12,12 +12,13 @@ from models.structure import groups_of
 from tasks.analysis import mark_of
 from tasks.errors import WrongUsage
 from tasks.exports import to_graphml, to_json
-from tasks.graphs import diff_alone, frames
+from tasks.graphs import diff_alone, frames, predictions
 from tasks.pictures.changes import data_url, diff_picture
 from tasks.pictures.page import render_page
 from tasks.settings import Settings
 from warehouse.evidence import summarise
 from warehouse.graph import GraphVersion
+from warehouse.predictions import with_predicted
 
 log = logging.getLogger("toolatlas")
 
@@ -51,7 +52,10 @@ def export(
         )
     version, nodes, edges = frames(settings, name)
     mark = mark_of(version)
-    summary = summarise(edges, mark, half_life_days=settings.half_life_days)
+    predicted = predictions(settings, version)
+    summary = with_predicted(
+        summarise(edges, mark, half_life_days=settings.half_life_days), predicted
+    )
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / f"graph-{version.version[:12]}"
     files = {}
@@ -64,6 +68,10 @@ def export(
             nodes.write_parquet(unfinished)
             unfinished.replace(nodes_path)
             files["nodes"] = str(nodes_path)
+            predicted_path = path.with_name(f"{stem.name}-predicted.parquet")
+            predicted.write_parquet(unfinished)
+            unfinished.replace(predicted_path)
+            files["predicted"] = str(predicted_path)
             path = path.with_name(f"{stem.name}-edges.parquet")
             edges.write_parquet(unfinished)
         elif kind == "graphml":

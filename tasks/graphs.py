@@ -36,6 +36,7 @@ from warehouse.graph import (
     version_nodes,
 )
 from warehouse.mining import GraphParameters
+from warehouse.predictions import describe_prediction, expected_edge, predicted_edges
 from warehouse.reports import reported_graphs
 from warehouse.splits import split_of
 from warehouse.suites import (
@@ -62,6 +63,12 @@ def frames(settings: Settings, name: str) -> Frames:
     """A version with its nodes and edges."""
     with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
         return _frames(con, find_version(con, name))
+
+
+def predictions(settings: Settings, version: GraphVersion) -> pl.DataFrame:
+    """source, target, probability of the edges that a model expects of a version."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        return predicted_edges(con, version)
 
 
 def _frames(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> Frames:
@@ -122,6 +129,7 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
             "select source, count(*) from declared_edge group by source order by source"
         ).fetchall()
         _, nodes, edges = found = _frames(con, version)
+        predicted = describe_prediction(con, version)
     by_kind = (
         edges.group_by("kind", "outcome", "is_held_out")
         .agg(pl.col("num_seen").sum(), pl.struct("source", "target").n_unique().alias("pairs"))
@@ -136,6 +144,7 @@ def show(settings: Settings, name: str) -> dict[str, Any]:
         "tools": dict(nodes.group_by("status").len().sort("status").iter_rows()),
         "evidence": by_kind.to_dicts(),
         "strongest": strongest.head(10).to_dicts(),
+        "predicted": predicted,
         "types": summarise_types(resource_graph(nodes))._asdict(),
         "structure": structure(found, settings.half_life_days),
         "declared_edges": dict(declared),
@@ -165,9 +174,10 @@ def why(settings: Settings, source: str, target: str, version: str) -> dict[str,
         found = find_version(con, version)
         told = explain_edge(con, found, source, target, half_life_days=settings.half_life_days)
         types = resource_graph(version_nodes(con, found))
+        predicted = expected_edge(con, found, told["source"], told["target"])
     active = {told["source"], told["target"]} <= set(types.tools)
     matches = type_match(types, told["source"], told["target"]) if active else []
-    return {**told, "types": [match._asdict() for match in matches]}
+    return {**told, "types": [match._asdict() for match in matches], "predicted": predicted}
 
 
 def rollback(settings: Settings, version: str) -> dict[str, Any]:

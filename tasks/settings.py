@@ -61,6 +61,13 @@ class Settings(BaseSettings):
     threads: int = Field(1, ge=1, description="CPU threads of torch; weights depend on it")
     max_epochs: int | None = Field(None, ge=1, description="of a GTool training; default its own")
 
+    predicted_edges: int = Field(
+        5, ge=0, description="most a tool that a training adds to its graph version; 0: none"
+    )
+    min_predicted_probability: float = Field(
+        0.05, ge=0, le=1, description="of a predicted edge, unless its tool has no edge at all"
+    )
+
     train_llm_readout: Literal["auto", "always", "never"] = Field(
         "auto", description="gtool-llm beside gtool-graph; auto: where there is a GPU"
     )

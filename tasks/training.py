@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
+from models.candidates import RequestVectors, embed_requests
 from models.checkpoint import Readout, load_planner, save_planner
 from models.distributed import World, join
 from models.errors import LostProcess, ModelError, ProcessesDiffer
@@ -28,6 +28,7 @@ from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
 from tasks.llm import llm_configuration, llm_dtype, shared_llm, wants_llm_readout
 from tasks.locks import alone
+from tasks.predictions import predict
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version, resolve_device
 from tasks.watching import run_tags
@@ -116,7 +117,7 @@ def train(
     key = fingerprint(settings, data)
     known = registry.trained(key)
     if known and mode == "auto":
-        _hand_over(settings, registry, known, key)
+        _hand_over(settings, registry, data, known, key)
         return TrainOutcome(
             False, f"nothing new: version {known} was trained on this state of data and code", known
         )
@@ -153,20 +154,22 @@ def _follow(settings: Settings, world: World) -> None:
         torch.set_num_threads(settings.threads)
         graph = load_graph(settings, data.graph.version)
         examples, _ = with_validation(data.examples, settings.validation_share)
-        request_x = shared_embedder(settings)([example.request for example in examples])
+        requests = [example.request for example in examples]
+        vectors = embed_requests(requests, shared_embedder(settings))
         work = settings.training / key
-        training = _Training(
-            settings, Registry(settings), "", graph, examples, request_x, work, None
-        )
+        training = _Training(settings, Registry(settings), "", graph, examples, vectors, work, None)
         training.readouts(done)
 
 
-def _hand_over(settings: Settings, registry: Registry, known: str, key: str) -> None:
+def _hand_over(
+    settings: Settings, registry: Registry, data: LearningData, known: str, key: str
+) -> None:
     """Finish what a training that was killed after registering had left to do."""
     aliases = registry.aliases()
     unmeasured = "decision" not in registry.version(known).tags
     if known not in aliases.values() and (unmeasured or aliases["champion"] is None):
         _make_challenger(settings, registry, known, "it stands for the present state of the data")
+    predict(settings, registry, data.graph, data.examples, fingerprint=key, number=known)
     shutil.rmtree(settings.training / key, ignore_errors=True)
 
 
@@ -246,9 +249,9 @@ def _train(
     )
     embed = shared_embedder(settings)
     work = settings.training / key
-    request_x = embed([example.request for example in examples])
+    vectors = embed_requests([example.request for example in examples], embed)
     graph_key = fingerprint(settings, data, llm=False)
-    training = _Training(settings, registry, run_id, graph, examples, request_x, work, progress)
+    training = _Training(settings, registry, run_id, graph, examples, vectors, work, progress)
     with registry.failing(run_id):
         done = registry.trained_graph(graph_key) if with_llm and mode != "always" else None
         World.current().tell(f"{key} {done or ''}")
@@ -278,6 +281,7 @@ def _train(
             },
         )
     _make_challenger(settings, registry, number, reason)
+    predict(settings, registry, data.graph, data.examples, fingerprint=key, number=number)
     shutil.rmtree(work, ignore_errors=True)
     log.info("registered version %s after %.0f s", number, seconds)
     return TrainOutcome(True, reason, number, seconds)
@@ -292,7 +296,7 @@ class _Training:
     run_id: str
     graph: ToolGraph
     examples: list[Example]
-    request_x: Tensor
+    vectors: RequestVectors
     work: Path
     progress: TrainProgress | None
 

@@ -406,6 +406,8 @@ def collect_versions(
         con.execute(
             "delete from graph_version where version not in (select version from graph_build)"
         )
+        for statement in _COLLECT_PREDICTED:
+            con.execute(statement)
     return sorted(gone)
 
 
@@ -421,6 +423,11 @@ _COLLECT = (
     "delete from contract where contract_hash not in (select contract_hash from node_interval)",
     "delete from former_trajectory where trajectory_id not in "
     "(select trajectory_id from learning_interval union all select trajectory_id from suite_row)",
+)
+
+_COLLECT_PREDICTED = (
+    "delete from prediction where learning_id not in (select learning_id from graph_version)",
+    "delete from predicted_edge where learning_id not in (select learning_id from graph_version)",
 )
 
 

@@ -50,7 +50,8 @@ def render_page(
         title: Heading and name of the page.
         facts: What the line under the heading tells, in its order: version, dates, counts.
         nodes: Of the version.
-        summary: Its edges as ``warehouse.evidence.summarise`` tells them.
+        summary: Its edges as ``warehouse.evidence.summarise`` tells them, predicted ones among
+            them where there are any, with their ``probability``.
         daily: source, target, kind, on_day (null: untimed), num_seen (whatever the outcome).
         groups: Community of a tool by key, for its place; default: namespaces where there are
             several, else connected parts.
@@ -62,13 +63,14 @@ def render_page(
     tools = _tools(nodes, summary, diff)
     lines, num_left_out = _lines(summary, diff)
     index = {key: row for row, key in enumerate(tools["key"])}
+    placing = lines.filter(pl.col("kind") != "predicted")  # a model's guess moves no tool
     pairs = np.array(
-        [(index[s], index[t]) for s, t in lines.select("source", "target").iter_rows()]
+        [(index[s], index[t]) for s, t in placing.select("source", "target").iter_rows()]
     )
     positions = place(
         tools["key"],
         pairs.reshape(-1, 2).astype(np.int64),
-        lines["num_seen"].cast(pl.Float64).to_numpy(),
+        placing["num_seen"].cast(pl.Float64).to_numpy(),
         _groups(tools, groups),
         seed=0,
     )
@@ -243,6 +245,10 @@ def _edges(
         "weight": [round(weight, 4) for weight in lines["weight"]],
         "first": offset("first_seen"),
         "last": offset("last_seen"),
+        "probability": [
+            None if chance is None else round(chance, 4)
+            for chance in (lines["probability"] if "probability" in lines.columns else ())
+        ],
     }
 
 
