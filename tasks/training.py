@@ -319,7 +319,7 @@ class _Training:
             self.graph,
             shared_embedder(self.settings)(self.graph.texts),
             self.examples,
-            self.request_x,
+            self.vectors,
             config,
             seed=self.settings.seed,
             device=resolve_device(self.settings.device),
@@ -353,7 +353,7 @@ class _Training:
                 self.graph,
                 shared_embedder(settings)(self.graph.texts),
                 self.examples,
-                self.request_x,
+                self.vectors.x,
                 config,
                 seed=settings.seed,
                 on_step=lambda step, metrics: self._tell(
