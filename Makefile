@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= ../shared/data/ultratool
+OUT ?= build/accuracy
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # bench-gpu brings nothing: a machine with a GPU has a torch of its own.
 GPU_PYTHON ?= python3
 GPU_DATA ?= $(DATA)/trajectories.jsonl.gz
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test test-all check up down bench bench-gpu clean help
+.PHONY: demo test test-all check up down bench bench-accuracy bench-gpu clean help
 
 help:
 	@echo "make demo    the nightly job twice on real trajectories"
@@ -19,6 +20,7 @@ help:
 	@echo "make down    ends them and their flow runs"
 	@echo "make check   ruff, mypy, import contracts"
 	@echo "make bench   benchmarks (never part of make test)"
+	@echo "make bench-accuracy   plans beside baselines and goals on real sets, into $(OUT)"
 	@echo "make bench-gpu   a training and timed steps on one GPU, under 5 minutes"
 
 demo: $(VENV)/.installed
@@ -50,6 +52,9 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_history.py --nights 20 --edges 50000 --sizes 2000x200000
 	$(BIN)/python tests/benchmarks/bench_mining.py --data $(dir $(DATA))
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
+
+bench-accuracy: $(VENV)/.installed-dev
+	$(BIN)/python tests/benchmarks/bench_accuracy.py --out $(OUT) --data $(dir $(DATA)) $(ARGS)
 
 bench-gpu:
 	PYTHONPATH=. $(GPU_PYTHON) tests/benchmarks/bench_gpu.py --data $(GPU_DATA)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_gtool import mine_graph, read_lines, share
+from sets import mine_graph, read_lines, share
 
 from models.encoder import edge_features
 from models.gtool import GToolConfig
