@@ -151,6 +151,11 @@ class Names:
         return Names(tuple(written), tuple(lines))
 
 
+def listed(llm: FrozenLLM, names: Sequence[str]) -> list[int]:
+    """Tokens of a list of tools below a request."""
+    return llm.tokens("".join(["\n\nTools that may help:", *(f"\n{name}" for name in names), "\n"]))
+
+
 def plan_tokens(
     lines: Mapping[int, Sequence[int]] | Sequence[Sequence[int]], plan: Sequence[int], end: int
 ) -> list[int]:
