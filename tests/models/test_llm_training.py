@@ -362,6 +362,24 @@ def test_a_disturbed_plan_is_one_step_away():
     assert disturbed([4], [4, -1], generator) == [4]
 
 
+def test_nodes_say_the_names_of_their_tools_in_order(world):
+    llm = tiny_llm()
+    loss, tokens = loss_of(llm, world, replace(SHORT, align_tools=2))
+    layers, _, _ = pieces_of(tokens, world, ["x"])
+    sequences = [[4, 2], [7]]
+    pieces = [tokens.node_pieces(layers, torch.tensor([rows]))[0] for rows in sequences]
+    found, total, count = loss.naming_loss(pieces, sequences), 0.0, 0
+    for piece, rows in zip(pieces, sequences, strict=True):
+        answer = plan_tokens(loss.catalogue.names.lines, rows, loss.naming.end)
+        parts = [llm.embed(loss.naming.before), piece, llm.embed(loss.naming.after)]
+        prompt = torch.cat([*parts, llm.embed(answer[:-1])])
+        logits = llm.model(inputs_embeds=prompt[None]).logits[0, -len(answer) :]
+        for place, legal, right in zip(*loss.naming_target(rows), strict=True):
+            total = total - logits[place, legal].log_softmax(0)[right]
+            count += 1
+    assert found.item() == pytest.approx((total / count).item(), abs=1e-4)
+
+
 def test_without_mdpl_no_pair_is_asked_about(world):
     run = run_of(tiny_llm(), world, replace(SHORT, ablation=Ablation.NO_MDPL, align_steps=0))
     pairs, _ = run._pairs(torch.ones(run.graph.edge_index.size(1), dtype=torch.bool))
