@@ -8,6 +8,8 @@ ModelError
 ├── PromptTooLong       a text is longer than the language model reads
 ├── UnusableLLM         a language model lacks what reading graph tokens needs
 ├── TrainingDiverged    a loss is no longer a number
+├── LostProcess         a process of a training in several processes is gone
+├── ProcessesDiffer     the processes of one training hold different data or weights
 ├── TooManyPairs        a type graph joins more pairs of tools than may be listed
 └── MissingMetric       a metric that a decision needs is absent or not a number
 """
@@ -47,6 +49,14 @@ class UnusableLLM(ModelError):
 
 class TrainingDiverged(ModelError):
     """A loss is no longer a number."""
+
+
+class LostProcess(ModelError):
+    """A process of a training in several processes is gone."""
+
+
+class ProcessesDiffer(ModelError):
+    """The processes of one training hold different data or weights."""
 
 
 class TooManyPairs(ModelError):
