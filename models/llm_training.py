@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from models.ablation import Ablation
 from models.dependency import mask_edges, sample_negatives
+from models.distributed import World
 from models.errors import TrainingDiverged, UnusableLLM
 from models.fusion import choose_weight
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
@@ -93,7 +94,8 @@ def train_llm_readout(
     First the tokens of tools learn to say the tools' names (alignment), then request and step
     tokens learn to say plans, with missing-dependency prediction as a yes or no of the LLM beside
     it (GTool, sections 3.2 and 3.3). The LLM's weights never change. At the end validation rows
-    choose the weight of the fusion of both readouts, see ``choose_weight``.
+    choose the weight of the fusion of both readouts, see ``choose_weight``. Processes that torchrun
+    started share each batch; the first one keeps the state and tells of steps.
 
     Args:
         llm: The frozen language model; it also decides the device.
@@ -139,11 +141,12 @@ def train_llm_readout(
             if ends or run.step % config.validate_every == 0:
                 record |= run.validate()
             if ends or run.done or run.step % config.save_every == 0:
-                if resume_dir is not None:
+                if resume_dir is not None and run.world.first:
                     run.write(resume_dir, mark)
-                if on_step is not None:
+                if on_step is not None and run.world.first:
                     on_step(run.step, record)
         tokens = run.best_tokens()
+        run.world.check_same("the graph tokens", weights_hash(tokens.state_dict()))
         chosen = [examples[row] for row in parts["validation"][: config.fusion_rows]]
         if chosen:
             spoken = LLMPlanner(config, tokens, honest, llm)
@@ -428,6 +431,7 @@ class _Run:
         seed: int,
     ) -> None:
         self.config, self.device, self.rows, self.graph = config, llm.device, rows, planner.graph
+        self.world = World.current()
         self.tool_x = planner.tool_x.float().to(self.device)
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = PlanningLoss(llm, Catalogue.of(llm, planner.graph), config)
@@ -466,7 +470,8 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["share"]
         self.optimizer.zero_grad()
-        record = self._align() if aligning else self._plan()
+        record, weight = self._align() if aligning else self._plan()
+        self.world.average(self.weights.values(), weight)
         torch.nn.utils.clip_grad_norm_(self.weights.values(), self.config.max_grad_norm)
         self.optimizer.step()
         self.step += 1
@@ -541,8 +546,12 @@ class _Run:
         self.best_loss = math.inf if head["best_loss"] is None else head["best_loss"]
         self.stale, self.recent = head["stale"], head["recent"]
 
-    def _align(self) -> dict[str, float]:
-        """Gradients of a step in which node tokens of some tools say their names."""
+    def _align(self) -> tuple[dict[str, float], int]:
+        """Gradients of a step in which node tokens of some tools say their names.
+
+        Returns:
+            Mean losses over all processes, and how many choices this one's loss is a mean of.
+        """
         rows, hidden = self._next(self.tool_x.size(0)), self._hidden()
         sequences = []
         while rows:
@@ -550,6 +559,7 @@ class _Run:
             length = int(torch.randint(1, most + 1, (1,), generator=self.generator))
             sequences.append(rows[:length])
             rows = rows[length:]
+        sequences = self.world.share(sequences)
         weights = [len(self.loss.naming_target(rows).places) for rows in sequences]
         total = 0.0
         for part, share in self._parts(weights):
@@ -563,14 +573,19 @@ class _Run:
             loss = self.loss.naming_loss(pieces, some) * share
             torch.autograd.backward(loss)
             total += loss.item()
-        return {"align_loss": total}
+        return {"align_loss": self._mean(total, weights)}, self._weight(weights)
 
-    def _plan(self) -> dict[str, float]:
-        """Gradients of a step in which requests say their plans, and pairs of nodes yes or no."""
+    def _plan(self) -> tuple[dict[str, float], int]:
+        """Gradients of a step in which requests say their plans, and pairs of nodes yes or no.
+
+        Returns:
+            As :meth:`_align`.
+        """
         rows, hidden = self.rows["train"], self._hidden()
         pairs, labels = self._pairs(hidden)
-        batch = self._next(len(rows.texts))
-        shown = self._shown(batch)
+        drawn = self._next(len(rows.texts))
+        shown = self._shown(drawn).take(self.world.share(range(len(drawn))))
+        batch = self.world.share(drawn)
         weights = [self.loss.weight(rows.plans[row]) for row in batch]
         record = {"train_loss": 0.0}
         for number, (part, share) in enumerate(self._parts(weights)):
@@ -585,7 +600,19 @@ class _Run:
                 record["mdpl_loss"] = mdpl.item()
                 loss = loss + self.config.mdpl_weight * mdpl
             torch.autograd.backward(loss)
-        return record
+        record["train_loss"] = self._mean(record["train_loss"], weights)
+        return record, self._weight(weights)
+
+    @staticmethod
+    def _weight(weights: Sequence[int]) -> int:
+        """Of this process's mean among those of the others; rows without a choice count once."""
+        return max(1, sum(weights)) if weights else 0
+
+    def _mean(self, value: float, weights: Sequence[int]) -> float:
+        """Mean over the choices of all processes."""
+        weight = self._weight(weights)
+        summed, count = self.world.total([value * weight, weight])
+        return summed / count
 
     def _parts(self, weights: Sequence[int]) -> list[tuple[list[int], float]]:
         """Places of a step's rows, one pass each, with the share of the pass in the whole mean."""
