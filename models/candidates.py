@@ -20,7 +20,7 @@ _SOURCES = 24
 """Tools whose neighbours in the graph join the shortlist."""
 
 
-MAX_CLAUSES = 8
+MAX_CLAUSES = 16
 """Clauses of a request that are looked at one by one; those behind are read as one."""
 
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.errors import CheckpointMismatch, GraphMismatch
+from models.fusion import FusionPlanner
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
 from models.llm import FrozenLLM
@@ -222,9 +223,13 @@ def load_llm_planner(
             f"{folder}, got {llm.name!r} with {llm.digest}; set the one that it was trained with"
         )
     planner = load_planner(folder, embed)
+    present = _with_new_keys(planner.graph, renamed or {})
+    if allowed is not None:
+        pairs = zip(planner.graph.keys, present.keys, strict=True)
+        planner = load_planner(folder, embed, {old for old, new in pairs if new in allowed})
     weights = _read_tensors(folder / TOKENS_FILE, stored["tokens_hash"])
     try:
-        config = LLMConfig(**stored["config"])
+        config = LLMConfig.from_json(stored["config"])
         names = Names.of(llm, planner.graph.keys)
         tokens = new_graph_tokens(config, planner.model, llm, names.lines)
         tokens.load_state_dict(weights)
@@ -233,23 +238,24 @@ def load_llm_planner(
             f"expected the LLM readout of {folder} to fit its planner, got: {error}; train and "
             "store the planner again"
         ) from error
-    present = _with_new_keys(planner.graph, renamed or {})
-    if allowed is not None:
-        pairs = zip(planner.graph.keys, present.keys, strict=True)
-        allowed = {old for old, new in pairs if new in allowed}
-    spoken_planner = LLMPlanner(
-        config,
-        tokens,
-        planner.model,
-        planner.graph,
-        planner.tool_x,
-        embed,
-        llm,
-        planner.dataflow_namespaces,
-        allowed,
-    )
-    spoken_planner.graph = present
-    return spoken_planner
+    spoken = LLMPlanner(config, tokens, planner, llm)
+    spoken.graph = present
+    return spoken
+
+
+def load_fusion_planner(
+    folder: Path,
+    embed: Embedder,
+    llm: FrozenLLM,
+    allowed: Collection[str] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> FusionPlanner:
+    """Read both readouts of a stored planner, to be fused with the weight that training chose.
+
+    Args and errors are those of :func:`load_llm_planner`.
+    """
+    spoken = load_llm_planner(folder, embed, llm, allowed, renamed)
+    return FusionPlanner(load_planner(folder, embed, allowed, renamed), spoken)
 
 
 def _read_head(folder: Path) -> dict[str, Any]:

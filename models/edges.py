@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from models.types import Link
+
 ADJACENT, DATAFLOW = 0, 1
 """Columns of the counts of an edge."""
 
@@ -129,7 +131,7 @@ class EdgeTable:
         return out.view(batch, num_tools)
 
 
-def row_evidence(plan: Sequence[int], links: Sequence[tuple[int, int]], num_tools: int) -> Evidence:
+def row_evidence(plan: Sequence[int], links: Sequence[Link], num_tools: int) -> Evidence:
     """What one trajectory adds to the counts: neighbours in its plan, and its links.
 
     Args:
@@ -142,6 +144,11 @@ def row_evidence(plan: Sequence[int], links: Sequence[tuple[int, int]], num_tool
     code = sorted(set(neighbours) | flows)
     counts = [[float(neighbours[pair]), float(pair in flows)] for pair in code]
     return torch.tensor(code, dtype=torch.int64), torch.tensor(counts).reshape(-1, 2)
+
+
+def links_within(links: Sequence[Link], length: int) -> tuple[Link, ...]:
+    """The links among the first steps of a plan."""
+    return tuple(link for link in links if max(link) < length)
 
 
 def tool_use(plans: Int[Tensor, "rows length"], num_tools: int) -> Float[Tensor, "num_tools 4"]:

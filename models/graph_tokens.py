@@ -1,56 +1,80 @@
 """The trainable half of GTool's LLM readout: graph states as input vectors of a frozen LLM."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from models.ablation import Ablation
 from models.encoder import GToolEncoder, edge_features
 from models.gtool import GTool, GToolConfig
 from models.llm import FrozenLLM
+from models.readings import Readings
+from models.types import ToolGraph
+
+LINK_THRESHOLD = 0.5
+"""Least probability of a predicted dependency that joins the graph."""
 
 
 @dataclass(frozen=True)
 class LLMConfig:
     """Everything that changes the numbers of the LLM readout besides data, seed and LLM."""
 
-    candidates: int = 8  # tool tokens after the request token; 0: the paper's single token
-    tool_list: Literal["all", "none"] = "all"  # names in the prompt
+    mode: Literal["steps", "single"] = "steps"  # a token a step of the graph's plan, or only one
+    ablation: Ablation = Ablation.FULL  # what is left out
+    tool_list: Literal["all", "topk", "none"] = "topk"  # names in the prompt: all, candidates, none
+    candidates: int = 8  # tools that the graph readout proposes, >= 1
+    honest_share: float = 0.5  # of training rows: shown the graph's plan instead of gold, 0..1
+    disturbed_share: float = 0.3  # of the gold plans shown: with a step dropped or changed, 0..1
     loss: Literal["choices", "tokens"] = "choices"  # of plans: legal choices, or all tokens
     name_vectors: bool = True  # a tool's token starts as the mean of its name's word embeddings
     projector_channels: int = 512  # hidden channels of the projectors, >= 1
     mask_rate: float = 0.1  # rho of MDPL: share of edges hidden in a step, 0..1
     mdpl_weight: float = 0.1  # lambda of MDPL: its weight beside the planning loss, >= 0
     mdpl_pairs: int = 4  # alpha of MDPL: hidden edges, and as many pairs without one, >= 0
+    link_pairs: int = 256  # pairs put to the LLM by the ablation llm_links, >= 1
     learning_rate: float = 1e-3  # peak step of AdamW for projectors and markers, > 0
     encoder_rate: float = 0.1  # step of the encoder as a share of that, >= 0
     weight_decay: float = 0.01  # of AdamW, >= 0
     max_grad_norm: float = 1.0  # gradients are clipped to this norm, > 0
-    batch_size: int = 8  # requests (or tools, when aligning) of a step, >= 1
-    align_steps: int = 200  # steps of the alignment stage: a node's token says its name, >= 0
+    batch_size: int = 8  # requests (or tools, when aligning) of a pass, >= 1
+    accumulate: int = 1  # passes whose gradients make one step, >= 1
+    align_steps: int = 200  # steps of the alignment stage: node tokens say their names, >= 0
+    align_tools: int = 3  # most nodes shown at once in it, >= 1
     plan_steps: int = 400  # steps of the planning stage, >= 0
     save_every: int = 20  # steps between two stored states, >= 1
     validate_every: int = 100  # steps between two looks at the validation rows, >= 1
     validation_rows: int = 32  # most validation rows looked at, >= 1
+    patience: int = 3  # looks without a better one that end the training, >= 1
     max_request_tokens: int = 512  # a longer request is cut behind them, >= 1
     beam_width: int = 4  # plans kept while decoding, >= 1
     max_length: int | None = None  # most tools of a plan; None: the longest plan trained on
+    fusion_rows: int = 32  # validation rows that choose the weight of the fusion, >= 0
+    fusion_weight: float = 0.0  # w of the fusion, 0..1; chosen in training
 
     def __post_init__(self) -> None:
         """Check every range."""
-        counts = ("projector_channels", "batch_size", "save_every", "validate_every")
-        for name in (*counts, "validation_rows", "max_request_tokens", "beam_width"):
+        counts = ("projector_channels", "batch_size", "accumulate", "save_every", "validate_every")
+        sizes = ("validation_rows", "patience", "max_request_tokens", "beam_width", "candidates")
+        for name in (*counts, *sizes, "link_pairs", "align_tools"):
             self._check(name, getattr(self, name) >= 1, ">= 1")
-        not_negative = ("candidates", "mdpl_pairs", "align_steps", "plan_steps", "mdpl_weight")
+        not_negative = ("mdpl_pairs", "align_steps", "plan_steps", "mdpl_weight", "fusion_rows")
         for name in (*not_negative, "encoder_rate", "weight_decay"):
             self._check(name, getattr(self, name) >= 0, ">= 0")
         for name in ("learning_rate", "max_grad_norm"):
             self._check(name, getattr(self, name) > 0, "> 0")
+        for name in ("honest_share", "disturbed_share", "fusion_weight"):
+            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "in 0..1")
         self._check("mask_rate", 0.0 <= self.mask_rate < 1.0, "in 0..1, 1 excluded")
         self._check("max_length", self.max_length is None or self.max_length >= 1, "None or >= 1")
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> "LLMConfig":
+        """What ``dataclasses.asdict`` made of a configuration and JSON gave back."""
+        return LLMConfig(**{**values, "ablation": Ablation(values["ablation"])})
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -76,7 +100,7 @@ class Projector(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch channels"]) -> Float[Tensor, "*batch width"]:
         """Input vectors."""
-        out: Tensor = self.norm(self.lin_out(nn.functional.gelu(self.lin_in(x))))
+        out: Tensor = self.norm(self.lin_out(nn.functional.gelu(self.lin_in(x))).float())
         return out
 
     def __repr__(self) -> str:
@@ -99,6 +123,8 @@ class GraphTokens(nn.Module):
     """
 
     name_x: Tensor
+    links: Tensor
+    link_probability: Tensor
 
     def __init__(
         self,
@@ -113,6 +139,9 @@ class GraphTokens(nn.Module):
         width = name_x.size(1)
         length = name_x.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
         self.register_buffer("name_x", name_x / length * scale, persistent=False)
+        num_links = config.link_pairs if config.ablation is Ablation.LLM_LINKS else 0
+        self.register_buffer("links", torch.zeros(2, num_links, dtype=torch.long))
+        self.register_buffer("link_probability", torch.zeros(num_links))
         hidden = gtool.hidden_channels
         self.encoder = GToolEncoder(text_channels, hidden, hidden, gtool.num_layers, gtool.heads)
         # A tool token also says how strongly past requests vote for the tool, and as the first one.
@@ -121,6 +150,8 @@ class GraphTokens(nn.Module):
         self.request_projector = Projector(hidden + text_channels, channels, width, scale)
         self.graph_marker = nn.Parameter(torch.randn(2, width) * scale)
         self.node_marker = nn.Parameter(torch.randn(2, width) * scale)
+        if config.mode == "steps":
+            self.step_position = nn.Parameter(torch.zeros(config.max_length or 1, width))
 
     def encode_tools(
         self,
@@ -131,36 +162,58 @@ class GraphTokens(nn.Module):
         """Tool states before each layer and after the last."""
         return self.encoder.encode_tools(tool_x, edge_index, edge_features(edge_counts))
 
+    def with_links(self, graph: ToolGraph) -> ToolGraph:
+        """The graph with the dependencies that the LLM predicted, see ``predict_links``.
+
+        An edge that nobody has called counts as often as it is probable.
+        """
+        likely = (self.link_probability >= LINK_THRESHOLD).cpu()
+        counts = self.link_probability.cpu()[likely].unsqueeze(1)
+        counts = torch.cat([counts, torch.zeros_like(counts)], dim=1)
+        return replace(
+            graph,
+            edge_index=torch.cat([graph.edge_index, self.links.cpu()[:, likely]], dim=1),
+            edge_counts=torch.cat([graph.edge_counts, counts]),
+        )
+
     def graph_pieces(
         self,
         request_x: Float[Tensor, "batch text_channels"],
         layers: Sequence[Tensor],
-        memory: Float[Tensor, "batch two_num_tools"],
-        most: int | None = None,
-    ) -> Float[Tensor, "batch tokens width"]:
-        """What stands after each request: marker, request token, candidate tools, marker.
+        readings: Readings,
+    ) -> list[Float[Tensor, "_ width"]]:
+        """What stands after each request: marker, request token, step tokens, marker.
 
-        Candidates are the tools that similar past requests vote for, the likeliest first.
+        The request token is the paper's graph token. A step token stands for one step of the graph
+        readout's plan: the chosen tool's state, its text vector, its votes and the step's place.
 
         Args:
             request_x: Text vectors of the requests.
             layers: What :meth:`encode_tools` gave.
-            memory: What the memory says of each request, see ``RequestMemory``.
-            most: Most candidates, where fewer tools than usual may be planned with.
+            readings: What the graph readout says of each request, on any device.
         """
         batch = request_x.size(0)
-        states = torch.cat([self.encoder.encode_requests(request_x, layers), request_x], dim=1)
-        request = self.request_projector(states).unsqueeze(1)
-        parts = [self.graph_marker[:1].expand(batch, 1, -1), request]
-        num_tools = layers[0].size(0)
-        count = min(self.config.candidates, num_tools if most is None else most)
-        if count:
-            relevance, first = memory.chunk(2, dim=1)
-            chosen = candidates(relevance, count)
-            votes = torch.stack([relevance.gather(1, chosen), first.gather(1, chosen)], dim=2)
-            parts.append(self._tools(layers, chosen, votes))
-        parts.append(self.graph_marker[1:].expand(batch, 1, -1))
-        return torch.cat(parts, dim=1)
+        if self.config.ablation.request_node:
+            states = self.encoder.encode_requests(request_x, layers)
+            states = torch.cat([states, request_x], dim=1)
+        else:
+            states = torch.cat([layers[-1], layers[0]], dim=1).mean(dim=0).expand(batch, -1)
+        request = self.request_projector(states)
+        marker = self.graph_marker.to(request.dtype)
+        first, last = marker[:1], marker[1:]
+        if self.config.mode == "single":
+            return [torch.cat([first, token[None], last]) for token in request]
+        lengths = (readings.plans >= 0).sum(dim=1).tolist()
+        readings = readings.to(request.device)
+        plans = readings.plans
+        place = torch.arange(plans.size(1), device=plans.device)
+        place = place.clamp_max(self.step_position.size(0) - 1)
+        steps = self._tools(layers, plans.clamp_min(0), readings.votes_of(plans))
+        steps = (steps + self.step_position[place]).to(request.dtype)
+        return [
+            torch.cat([first, request[i : i + 1], steps[i, :length], last])
+            for i, length in enumerate(lengths)
+        ]
 
     def node_pieces(
         self, layers: Sequence[Tensor], rows: Int[Tensor, "batch nodes"]
@@ -168,21 +221,14 @@ class GraphTokens(nn.Module):
         """Marker, tool token, marker for each node, one after the other."""
         batch, nodes = rows.shape
         tokens = self._tools(layers, rows, layers[0].new_zeros(batch, nodes, 2)).unsqueeze(2)
-        before = self.node_marker[0].expand(batch, nodes, 1, -1)
-        after = self.node_marker[1].expand(batch, nodes, 1, -1)
+        before = self.node_marker[0].expand(batch, nodes, 1, -1).to(tokens.dtype)
+        after = self.node_marker[1].expand(batch, nodes, 1, -1).to(tokens.dtype)
         return torch.cat([before, tokens, after], dim=2).flatten(1, 2)
 
     def _tools(self, layers: Sequence[Tensor], rows: Tensor, votes: Tensor) -> Tensor:
         """Tokens of tools with the votes for each."""
         out: Tensor = self.tool_projector(torch.cat([layers[-1][rows], layers[0][rows], votes], -1))
-        return out + self.name_x[rows] if self.config.name_vectors else out
-
-
-def candidates(
-    relevance: Float[Tensor, "batch num_tools"], count: int
-) -> Int[Tensor, "batch count"]:
-    """The tools with the highest votes, best first; equal votes in row order."""
-    return relevance.sort(dim=1, descending=True, stable=True).indices[:, :count]
+        return out + self.name_x[rows].to(out.dtype) if self.config.name_vectors else out
 
 
 def new_graph_tokens(
@@ -191,7 +237,7 @@ def new_graph_tokens(
     """Fresh tokens whose encoder is a copy of a trained graph readout's.
 
     Args:
-        config: Of the readout.
+        config: Of the readout, ``max_length`` filled in.
         model: The trained graph readout.
         llm: The frozen language model.
         lines: Tokens of each tool's name with its line break.

@@ -51,7 +51,7 @@ class GToolConfig:
     accumulate: int = 1  # parts that a batch is computed in, one after the other, >= 1
     precision: Literal["float32", "bfloat16"] = "float32"  # of the forward pass in training
     min_steps: int = 16  # steps of an epoch that small sets get by smaller batches, >= 1
-    epochs: int = 16  # passes over the training rows, >= 1
+    epochs: int = 12  # passes over the training rows, >= 1
     patience: int = 6  # epochs without a better one after which training ends, >= 1
     beam_width: int = 12  # plans kept while decoding, >= 1
     max_length: int | None = None  # most tools of a plan; None: the longest plan trained on

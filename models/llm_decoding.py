@@ -1,5 +1,6 @@
 """Plans out of a frozen LLM: beam search on the token trie, forced tokens fed without a choice."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -13,10 +14,16 @@ from models.trie import ROOT, TokenTrie
 
 
 class Ranked(NamedTuple):
-    """One plan as tool rows with the log probability of its choices."""
+    """One plan as tool rows, with the log probability of its choices and their number."""
 
     plan: tuple[int, ...]
     log_prob: float
+    choices: int
+
+    @property
+    def mean_probability(self) -> float:
+        """Geometric mean of the probabilities of its choices; 1 where there was none."""
+        return math.exp(self.log_prob / max(1, self.choices))
 
 
 @dataclass(slots=True)
@@ -140,7 +147,7 @@ def constrained_search(
         if group:
             stats.tokens += group[0].tokens
             stats.forced += group[0].tokens - group[0].choices
-    return [[Ranked(beam.plan, beam.log_prob) for beam in group] for group in beams]
+    return [[Ranked(b.plan, b.log_prob, b.choices) for b in group] for group in beams]
 
 
 def _read(

@@ -1,24 +1,36 @@
 """GTool's LLM readout: a frozen LLM reads request and graph tokens and names the tools."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from models.ablation import Ablation
 from models.errors import GraphMismatch, PromptTooLong
 from models.graph_tokens import GraphTokens, LLMConfig
-from models.gtool import GTool
+from models.gtool import GToolPlanner
 from models.links import plan_links
 from models.llm import FrozenLLM, Reader
-from models.llm_decoding import DecodeStats, constrained_search
-from models.prompt import PLANNING, Frame, Names, frame
-from models.trie import TokenTrie
-from models.types import Embedder, Plan, ToolGraph
+from models.llm_decoding import DecodeStats, Ranked, constrained_search
+from models.prompt import PLANNING, Frame, Names, frame, listed, plan_tokens
+from models.readings import Readings, offered, on_graph, read_requests
+from models.trie import ROOT, TokenTrie
+from models.types import Plan, ToolGraph
 
 DECODE_BATCH = 16
 """Requests read side by side; more share a pass of the model, and its memory."""
+
+
+class Target(NamedTuple):
+    """Where an answer is judged: places in its tokens, legal tokens there, and the right one."""
+
+    places: list[int]
+    legal: list[list[int]]
+    right: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +48,56 @@ class Catalogue:
     trie: TokenTrie
 
     @staticmethod
-    def of(llm: FrozenLLM, graph: ToolGraph, allowed: Collection[str] | None = None) -> "Catalogue":
-        """All tools of the graph, or those of them whose key is allowed."""
+    def of(llm: FrozenLLM, graph: ToolGraph, allowed: Collection[int] | None = None) -> "Catalogue":
+        """All tools of the graph, or those of them whose row is allowed."""
         names = Names.of(llm, graph.keys)
-        offered = tuple(
-            row for row, key in enumerate(graph.keys) if allowed is None or key in allowed
-        )
-        return Catalogue(names, offered, TokenTrie({row: names.lines[row] for row in offered}))
+        rows = tuple(range(graph.num_tools)) if allowed is None else tuple(sorted(allowed))
+        return Catalogue(names, rows, TokenTrie({row: names.lines[row] for row in rows}))
 
     def planning_frame(self, llm: FrozenLLM, config: LLMConfig) -> Frame:
-        """The constant parts of the planning prompt, with the tool list if there is one."""
-        listed = [self.names.written[row] for row in self.offered]
-        return frame(llm, PLANNING, listed if config.tool_list == "all" else None)
+        """The constant parts of the planning prompt, with the list of all tools if it is there."""
+        written = [self.names.written[row] for row in self.offered]
+        return frame(llm, PLANNING, written if config.tool_list == "all" else None)
+
+    def choices(self, plan: Sequence[int], end: int, max_length: int) -> Target:
+        """The places of an answer where the trie leaves a choice (see ``constrained_search``).
+
+        Args:
+            plan: Tool rows.
+            end: Token that ends an answer.
+            max_length: Most tools of a plan.
+        """
+        target = Target([], [], [])
+        steps = [
+            (node, number, token)
+            for number, row in enumerate(plan)
+            for node, token in zip(
+                self.trie.walk(self.names.lines[row]), self.names.lines[row], strict=True
+            )
+        ]
+        for place, (node, number, token) in enumerate([*steps, (ROOT, len(plan), end)]):
+            legal = self.trie.legal(node, number, end, max_length)
+            if len(legal) > 1:
+                target.places.append(place)
+                target.legal.append(legal)
+                target.right.append(legal.index(token))
+        return target
+
+    def request_tokens(
+        self, llm: FrozenLLM, request: str, limit: int, candidates: Sequence[int] | None
+    ) -> list[int]:
+        """A request, cut at its end where it is longer than the limit, and the tools listed.
+
+        Args:
+            llm: The model.
+            request: Its text.
+            limit: Most tokens of the text.
+            candidates: Rows to list below it, padded with -1; ``None`` for no list.
+        """
+        ids = llm.tokens(request)[:limit]
+        if candidates is not None:
+            ids += listed(llm, [self.names.written[row] for row in candidates if row >= 0])
+        return ids or llm.tokens("\n")
 
 
 def request_limit(llm: FrozenLLM, catalogue: Catalogue, planning: Frame, config: LLMConfig) -> int:
@@ -56,137 +106,170 @@ def request_limit(llm: FrozenLLM, catalogue: Catalogue, planning: Frame, config:
     Raises:
         PromptTooLong: Not one token is left for the request.
     """
-    lines = catalogue.names.lines
-    longest = max((len(lines[row]) for row in catalogue.offered), default=0)
-    graph = 3 + min(config.candidates, len(lines))
-    used = len(planning.before) + graph + len(planning.after)
-    used += longest * (config.max_length or 1) + 1
+    lines, names = catalogue.names.lines, catalogue.names.written
+    longest = max(catalogue.offered, key=lambda row: len(lines[row]), default=None)
+    line = 0 if longest is None else len(lines[longest])
+    used = len(planning.before) + 3 + (config.max_length or 1) * (line + 1) + 1
+    if config.tool_list == "topk" and longest is not None:
+        shown = min(config.candidates, len(catalogue.offered))
+        used += len(listed(llm, [names[longest]] * shown))
+    used += len(planning.after)
     if used >= llm.max_positions:
         raise PromptTooLong(
             f"expected at most {llm.max_positions} tokens for {llm.name!r}, got {used} before any "
             f"request ({len(planning.before)} of them up to the tool list of "
-            f"{len(catalogue.offered)} tools); take a model that reads more, or leave the list out "
-            "of the prompt (setting llm_tool_list = none)."
+            f"{len(catalogue.offered)} tools); take a model that reads more, or list the "
+            "candidates alone or no tool in the prompt (setting llm_tool_list = topk or none)."
         )
     return min(config.max_request_tokens, llm.max_positions - used)
-
-
-def request_vectors(llm: FrozenLLM, request: str, limit: int) -> Float[Tensor, "tokens width"]:
-    """A request as input vectors; what is longer than the limit is cut at its end."""
-    return llm.embed(llm.tokens(request)[:limit] or llm.tokens("\n"))
 
 
 class LLMPlanner:
     """Plans with a frozen LLM that is told a request and, after it, graph tokens.
 
+    With ``mode = steps`` the tokens spell the graph readout's plan, so most answers are that plan;
+    the LLM departs from it where the request tells it to.
+
     Args:
         config: Of the readout, ``max_length`` filled in.
-        tokens: The trained graph tokens; ``None`` leaves them out (the paper's ablation without a
-            graph: names and instruction only).
-        model: The graph readout, whose memory of past requests names the candidates.
-        graph: The graph both were trained on.
-        tool_x: Text vectors of the graph's tools.
-        embed: The text encoder that made them.
+        tokens: The trained graph tokens.
+        drawn: The graph readout that they were trained beside.
         llm: The frozen language model.
-        dataflow_namespaces: Namespaces whose plans link by dataflow.
-        allowed: Keys of the tools that plans may hold; ``None``: all.
 
     Raises:
         GraphMismatch: The tokens were trained for an LLM of another width.
         PromptTooLong: The tool list is longer than the LLM reads.
     """
 
-    name = "gtool-llm"
-
     def __init__(
-        self,
-        config: LLMConfig,
-        tokens: GraphTokens | None,
-        model: GTool,
-        graph: ToolGraph,
-        tool_x: Float[Tensor, "num_tools text_channels"],
-        embed: Embedder,
-        llm: FrozenLLM,
-        dataflow_namespaces: Collection[str] = (),
-        allowed: Collection[str] | None = None,
+        self, config: LLMConfig, tokens: GraphTokens, drawn: GToolPlanner, llm: FrozenLLM
     ) -> None:
         if config.max_length is None:
             raise ValueError("expected a config with max_length, got None; take a trained one's")
-        if tokens is not None and tokens.graph_marker.size(1) != llm.width:
+        if tokens.graph_marker.size(1) != llm.width:
             raise GraphMismatch(
                 f"expected a language model with {tokens.graph_marker.size(1)} channels, got "
                 f"{llm.width} in {llm.name!r}; set the one that the planner was trained with"
             )
         self.config, self.max_length = config, config.max_length
-        self.tokens = tokens.eval().to(llm.device) if tokens is not None else None
-        self.memory = model.memory.eval()
-        self.graph, self.embed, self.llm = graph, embed, llm
-        self.dataflow_namespaces = frozenset(dataflow_namespaces)
-        self.catalogue = Catalogue.of(llm, graph, allowed)
+        self.name = f"gtool-llm-{config.mode}"
+        self.tokens = tokens.eval().to(llm.device)
+        self.graph, self.llm = drawn.graph, llm
+        if config.ablation is Ablation.LLM_LINKS:
+            drawn = on_graph(drawn, tokens.with_links(drawn.graph))
+        self.drawn = drawn
+        self.catalogue = Catalogue.of(llm, self.graph, offered(drawn))
         self.frame = self.catalogue.planning_frame(llm, config)
         self.limit = request_limit(llm, self.catalogue, self.frame, config)
         self.reader = Reader(llm).start(self.frame.before)
         self.after = llm.embed(self.frame.after)
         self.stats = DecodeStats()
-        self._blocked: Tensor | None = None
-        if len(self.catalogue.offered) < graph.num_tools:
-            self._blocked = torch.ones(graph.num_tools, dtype=torch.bool)
-            self._blocked[list(self.catalogue.offered)] = False
-        if self.tokens is not None:
-            with torch.no_grad():
-                self.layers = self.tokens.encode_tools(
-                    tool_x.float().to(llm.device),
-                    graph.edge_index.to(llm.device),
-                    graph.edge_counts.to(llm.device),
-                )
+        with torch.no_grad():
+            self.layers = self.tokens.encode_tools(
+                drawn.tool_x.float().to(llm.device),
+                drawn.graph.edge_index.to(llm.device),
+                drawn.graph.edge_counts.to(llm.device),
+            )
 
     @torch.no_grad()
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
         """Ranked plans for each request, best first, at most ``top`` (and at most the beam)."""
         if top < 1:
             raise ValueError(f"expected top >= 1, got {top}")
+        found = self.search(requests, max(self.config.beam_width, top))
+        return [
+            [self.named(some.plan, math.exp(some.log_prob)) for some in group[:top]]
+            for group in found
+        ]
+
+    @torch.no_grad()
+    def search(self, requests: Sequence[str], width: int) -> list[list[Ranked]]:
+        """The likeliest plans of each request as tool rows, at most ``width``."""
         if not self.catalogue.offered:
             return [[] for _ in requests]
-        ranked: list[list[Plan]] = []
+        found: list[list[Ranked]] = []
         for start in range(0, len(requests), DECODE_BATCH):
-            ranked += self._plan(requests[start : start + DECODE_BATCH], top)
-        return ranked
+            prompts = self.prompts(requests[start : start + DECODE_BATCH])
+            reader = self.reader.fork()
+            segments, logits = reader.read([(reader.root, prompt) for prompt in prompts])
+            found += constrained_search(
+                reader,
+                segments,
+                logits,
+                self.catalogue.trie,
+                self.frame.end,
+                width=width,
+                max_length=self.max_length,
+                stats=self.stats,
+            )
+        return found
+
+    @torch.no_grad()
+    def judge(
+        self, requests: Sequence[str], plans: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[Ranked]]:
+        """What the LLM says of given plans: tool rows that it may write, several a request."""
+        judged: list[list[Ranked]] = []
+        for start in range(0, len(requests), DECODE_BATCH):
+            part = slice(start, start + DECODE_BATCH)
+            judged += self._judge(requests[part], plans[part])
+        return judged
 
     def prompts(self, requests: Sequence[str]) -> list[Float[Tensor, "tokens width"]]:
         """What stands behind the shared text for each request, up to its answer."""
-        words = [request_vectors(self.llm, request, self.limit) for request in requests]
-        if self.tokens is None:
+        readings = self._readings(requests)
+        words = [self.llm.embed(ids) for ids in self._words(requests, readings)]
+        if self.config.ablation is Ablation.NO_GRAPH:
             return [torch.cat([word, self.after]) for word in words]
-        request_x = self.embed(requests).float()
-        memory = self.memory(request_x.to(self.memory.requests.device)).to(self.llm.device)
-        if self._blocked is not None:
-            memory = memory.masked_fill(self._blocked.repeat(2).to(memory.device), -1.0)
-        x, most = request_x.to(self.llm.device), len(self.catalogue.offered)
-        pieces = self.tokens.graph_pieces(x, self.layers, memory, most).to(self.llm.dtype)
+        x = self.drawn.embed(requests).float().to(self.llm.device)
+        pieces = self.tokens.graph_pieces(x, self.layers, readings)
         return [
-            torch.cat([word, piece, self.after]) for word, piece in zip(words, pieces, strict=True)
+            torch.cat([word, piece.to(self.llm.dtype), self.after])
+            for word, piece in zip(words, pieces, strict=True)
         ]
 
-    def _plan(self, requests: Sequence[str], top: int) -> list[list[Plan]]:
-        """Plans of one batch."""
-        reader = self.reader.fork()
-        segments, logits = reader.read([(reader.root, prompt) for prompt in self.prompts(requests)])
-        found = constrained_search(
-            reader,
-            segments,
-            logits,
-            self.catalogue.trie,
-            self.frame.end,
-            width=max(self.config.beam_width, top),
-            max_length=self.max_length,
-            stats=self.stats,
-        )
-        return [
-            [self._named(ranked.plan, ranked.log_prob) for ranked in group[:top]] for group in found
-        ]
+    def prompt_tokens(self, requests: Sequence[str]) -> list[int]:
+        """Tokens that the LLM reads for each request before it answers, the shared ones too."""
+        return [len(self.frame.before) + prompt.size(0) for prompt in self.prompts(requests)]
 
-    def _named(self, rows: Sequence[int], log_prob: float) -> Plan:
-        """A plan by key, with links; its score is the probability of its choices."""
+    def named(self, rows: Sequence[int], score: float) -> Plan:
+        """A plan by key, with links."""
         tools = tuple(self.graph.keys[row] for row in rows)
-        links = plan_links(tools, self.graph, self.dataflow_namespaces)
-        return Plan(tools, links, float(torch.tensor(log_prob).exp()), self.name)
+        links = plan_links(tools, self.graph, self.drawn.dataflow_namespaces)
+        return Plan(tools, links, score, self.name)
+
+    def _readings(self, requests: Sequence[str]) -> Readings:
+        return read_requests(self.drawn, requests, self.config.candidates)
+
+    def _words(self, requests: Sequence[str], readings: Readings) -> list[list[int]]:
+        """Tokens of the requests and of what is listed with each."""
+        shown = readings.candidates.tolist() if self.config.tool_list == "topk" else None
+        return [
+            self.catalogue.request_tokens(
+                self.llm, request, self.limit, None if shown is None else shown[i]
+            )
+            for i, request in enumerate(requests)
+        ]
+
+    def _judge(
+        self, requests: Sequence[str], plans: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[Ranked]]:
+        reader, end = self.reader.fork(), self.frame.end
+        starts, first = reader.read([(reader.root, prompt) for prompt in self.prompts(requests)])
+        flat = [(i, tuple(plan)) for i, some in enumerate(plans) for plan in some]
+        targets = [self.catalogue.choices(plan, end, self.max_length) for _, plan in flat]
+        answers = [plan_tokens(self.catalogue.names.lines, plan, end)[:-1] for _, plan in flat]
+        wanted, at = [], 0
+        for target, answer in zip(targets, answers, strict=True):
+            wanted += [at + place - 1 for place in target.places if place]
+            at += len(answer)
+        pieces = [(starts[i], self.llm.embed(a)) for (i, _), a in zip(flat, answers, strict=True)]
+        said = iter(reader.read(pieces, wanted)[1]) if wanted else iter(())
+        judged: list[list[Ranked]] = [[] for _ in requests]
+        for (i, plan), target in zip(flat, targets, strict=True):
+            total = 0.0
+            for place, legal, right in zip(*target, strict=True):
+                row = next(said) if place else first[i]
+                total += float(row[torch.tensor(legal, device=row.device)].log_softmax(0)[right])
+            judged[i].append(Ranked(plan, total, len(target.places)))
+        return judged

@@ -165,6 +165,12 @@ class RequestMemory(nn.Module):
         return f"{type(self).__name__}({self.requests.size(0)}, num_tools={self.num_tools})"
 
 
+def padded_plans(plans: list[list[int]]) -> Int[Tensor, "rows length"]:
+    """Plans as one tensor, padded with -1."""
+    length = max(len(plan) for plan in plans)
+    return torch.tensor([plan + [PAD] * (length - len(plan)) for plan in plans])
+
+
 def _rows_by_group(group: Int[Tensor, " rows"]) -> list[Int[Tensor, " members"]]:
     """Row numbers of each group."""
     order = group.argsort(stable=True)

@@ -58,9 +58,10 @@ MOST_PAIRS = 2_000_000
 _SHARPNESS = 12.0  # of the softmax over like texts
 _RIDGE = 1.0  # penalty of the bilinear form
 _PENALTY = 1.0  # of the weights, on features of unit spread
-_FLOOR = 0.01  # added before a logarithm
+_SMALL = 0.01  # a share that its logarithm tells from none
 _MOST_NEGATIVES = 100_000  # of a halving; they stand for all
-_BINS = np.linspace(-40.0, 20.0, 6001)  # of logits, to find what moves their sum
+_BINS = np.arange(-40.0, 20.0, 0.01)  # of logits, to find what moves their sum
+_MOST_TELLINGS = 8  # of an edge by nobody knows which sequence; more would change nothing
 _ENDS = 1e-7  # probabilities stay this far from 0 and 1 where their logarithm is taken
 
 
@@ -97,7 +98,7 @@ def edge_evidence(graph: ToolGraph, examples: Sequence[Example]) -> Evidence:
     """The edges of a graph by the tool sequence that tells of them, in the order of the examples.
 
     Neighbouring tools and stated links count where the graph has that edge; an edge that no
-    example accounts for has a sequence of its own for each time it was seen.
+    example accounts for has a sequence of its own for each time it was seen, up to eight.
     """
     edges = [(s, t) for s, t in graph.edge_index.T.tolist()]
     told: dict[tuple[str, ...], set[tuple[int, int]]] = {}
@@ -110,7 +111,7 @@ def edge_evidence(graph: ToolGraph, examples: Sequence[Example]) -> Evidence:
     lacking = known.difference(*by_sequence)
     seen = graph.edge_counts.amax(dim=1).clamp_min(1).long().tolist() if edges else []
     for pair, times in zip(edges, seen, strict=True):
-        by_sequence += [[pair]] * times if pair in lacking else []
+        by_sequence += [[pair]] * min(times, _MOST_TELLINGS) if pair in lacking else []
     table = [(number, *pair) for number, pairs in enumerate(by_sequence) for pair in pairs]
     array = np.array(table, dtype=np.int64).reshape(-1, 3)
     return Evidence(len(by_sequence), array[:, 0], array[:, 1:])
@@ -184,7 +185,8 @@ class PairFeatures:
     bilinear form in closed form. like_source, like_target: edges of tools with like texts. degrees:
     against the mean. reverse: the edge the other way round. two_steps, three_steps: paths
     s-w-t and s-w-v-t (v has the targets of s), each step divided by the root of both degrees.
-    Where a feature is a share it enters as its logarithm, so that a denser graph moves it little.
+    Where a feature is a share it enters as ``log(1 + 100 share)``, so that a denser graph moves it
+    little.
     """
 
     def __init__(self, text: TextSide, counts: csr_array) -> None:
@@ -196,8 +198,8 @@ class PairFeatures:
         self.out_degree = np.log((outgoing + 0.5 * mean) / mean)
         self.in_degree = np.log((incoming + 0.5 * mean) / mean)
         self.weight = (text.smooth @ (edges @ text.smooth.T.astype(np.float64))).astype(np.float32)
-        self.like_source = csr_array(text.like @ edges)
-        self.like_target = csr_array(edges @ text.like.T)
+        self.like_source = _log(text.like @ edges)
+        self.like_target = _log(edges @ text.like.T)
         step = (
             diags_array(1 / np.sqrt(outgoing + 1)) @ edges @ diags_array(1 / np.sqrt(incoming + 1))
         )
@@ -214,14 +216,14 @@ class PairFeatures:
         two = step @ self.step
         three = (step @ self.step.T) @ self.step
         out[..., 0] = x @ text.x.T
-        out[..., 1] = _log((x @ self.weight) @ text.x.T)
-        out[..., 2] = _log(self.like_source[sources].toarray())
-        out[..., 3] = _log(self.like_target[sources].toarray())
+        out[..., 1] = np.log1p(((x @ self.weight) @ text.x.T).clip(0) / _SMALL)
+        out[..., 2] = self.like_source[sources].toarray()
+        out[..., 3] = self.like_target[sources].toarray()
         out[..., 4] = self.out_degree[sources, None]
         out[..., 5] = self.in_degree[None]
         out[..., 6] = self.back[sources].toarray()
-        out[..., 7] = _log(two.toarray())
-        out[..., 8] = _log(three.toarray())
+        out[..., 7] = _log(two).toarray()
+        out[..., 8] = _log(three).toarray()
         out[..., 9] = text.namespace[sources, None] == text.namespace[None]
         return out
 
@@ -232,8 +234,10 @@ class PairFeatures:
         return free
 
 
-def _log(share: NDArray[np.floating]) -> NDArray[np.floating]:
-    return np.log(share.clip(0) + _FLOOR)
+def _log(share: csr_array) -> csr_array:
+    """Of a sparse matrix, which stays as sparse."""
+    data = np.log1p(share.data / _SMALL).astype(np.float32)
+    return csr_array((data, share.indices, share.indptr), share.shape)
 
 
 # --- from features to probabilities ---------------------------------------------------------------
@@ -293,8 +297,8 @@ class EdgeCalibrator:
         """Of pairs, in the shape of ``features`` without its last axis."""
         slope = self.weights / self.scale
         start = self.bias - float(slope @ self.mean)
-        logits: Floats = features @ slope + start
-        return logits
+        logits = features @ slope.astype(np.float32) + np.float32(start)
+        return logits.astype(np.float64)
 
 
 def fit_calibrator(
@@ -428,13 +432,14 @@ def likeliest(
     is_cold = (graph.edges.sum(axis=0) == 0) & (graph.edges.sum(axis=1) == 0)
     pairs, logits, needed = [], [], []
     top, top_source = np.full(n, -np.inf), np.zeros(n, dtype=np.int64)
-    histogram = np.zeros(len(_BINS) - 1)
+    histogram = np.zeros(len(_BINS))
     for sources in _blocks(n):
         scores = calibrator.logits(graph.of(sources))
         scores[~graph.free(sources)] = -np.inf
         finite = np.isfinite(scores)
-        histogram += np.histogram(scores[finite].clip(_BINS[0], _BINS[-1]), _BINS)[0]
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : max(most, 1)]
+        place = np.rint((scores[finite] - _BINS[0]) * 100).astype(np.int64)
+        histogram += np.bincount(place.clip(0, len(_BINS) - 1), minlength=len(_BINS))
+        best = _largest(scores, max(most, 1))
         score = np.take_along_axis(scores, best, axis=1)
         is_first = np.arange(best.shape[1]) == 0
         kept = np.isfinite(score) & ((most > 0) | is_cold[sources, None])
@@ -449,7 +454,7 @@ def likeliest(
     pairs.append(top_source[cold] * n + cold)
     logits.append(top[cold])
     needed.append(np.ones(len(cold), dtype=bool))
-    shift = moved_to((_BINS[:-1] + _BINS[1:]) / 2, histogram, expected)
+    shift = moved_to(_BINS, histogram, expected)
     pair, logit_of, need = (np.concatenate(part) for part in (pairs, logits, needed))
     probability = expit(logit_of + shift)
     order = np.lexsort((~need, pair))  # of a pair that came twice the needed one
@@ -457,6 +462,16 @@ def likeliest(
     order = order[need[order] | (probability[order] >= min_probability)]
     edge_index = torch.from_numpy(np.stack([pair[order] // max(n, 1), pair[order] % max(n, 1)]))
     return PredictedEdges(edge_index, torch.from_numpy(probability[order]).float())
+
+
+def _largest(scores: Floats, most: int) -> Ints:
+    """Columns of the largest scores of each row, the largest first."""
+    if most < scores.shape[1]:
+        best = np.sort(np.argpartition(-scores, most - 1, axis=1)[:, :most], axis=1)
+    else:
+        best = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(best, order, axis=1)
 
 
 # --- how far to be trusted ------------------------------------------------------------------------

@@ -12,7 +12,10 @@ PLANNING = (
     "You plan tool calls for a user. Answer only with the names of the tools that the request "
     "needs, one on a line, in the order of their calls."
 )
-NAMING = "A node of a tool graph is shown. Answer only with the name of its tool."
+NAMING = (
+    "Nodes of a tool graph are shown. Answer only with the names of their tools, one on a line, in "
+    "the order of the nodes."
+)
 DEPENDENCY = (
     "Two nodes of a tool graph are shown. Does a call of the first tool lead to a call of the "
     "second one? Answer only yes or no."
@@ -149,6 +152,11 @@ class Names:
             written.append(chosen)
             lines[line] = None
         return Names(tuple(written), tuple(lines))
+
+
+def listed(llm: FrozenLLM, names: Sequence[str]) -> list[int]:
+    """Tokens of a list of tools below a request."""
+    return llm.tokens("".join(["\n\nTools that may help:", *(f"\n{name}" for name in names), "\n"]))
 
 
 def plan_tokens(

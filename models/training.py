@@ -17,14 +17,14 @@ from models.candidates import Candidates, RequestVectors, find_candidates
 from models.decoder import plan_agreement
 from models.dependency import mask_edges, mdpl_auc, mdpl_loss, sample_negatives
 from models.distributed import World
-from models.edges import EdgeTable, Evidence, row_evidence, tool_use
+from models.edges import EdgeTable, Evidence, links_within, row_evidence, tool_use
 from models.errors import GraphMismatch, NotEnoughData
 from models.gtool import PLAN_BATCH, GTool, GToolConfig, Member, ToolStates, graph_lexicon
 from models.lexicon import Lexicon
-from models.memory import PAD, Recalled
+from models.memory import PAD, Recalled, padded_plans
 from models.resume import read_state, restore_weights, weight_tensors, write_state
 from models.splits import MIN_VALIDATION
-from models.types import Example, ToolGraph
+from models.types import Example, Link, ToolGraph
 
 MIN_TRAIN = 8
 """Fewest training examples."""
@@ -146,7 +146,7 @@ class _Part(NamedTuple):
 
     texts: list[str]
     groups: list[str]
-    links: list[tuple[tuple[int, int], ...]]
+    links: list[tuple[Link, ...]]
     vectors: RequestVectors
     plans: Tensor
 
@@ -187,7 +187,7 @@ def _split_rows(
         if name == "train" and config.max_length is not None:
             plans = plans[:, : config.max_length]
         length = plans.size(1)
-        links = [tuple(link for link in row.links if max(link) < length) for row in rows]
+        links = [links_within(row.links, length) for row in rows]
         texts, groups = [row.request for row in rows], [row.group or row.id for row in rows]
         parts.append(_Part(texts, groups, links, vectors.rows(chosen[name]), plans))
     return _Rows(parts[0], parts[1], num_skipped)
@@ -218,12 +218,6 @@ def check_examples(
                 "splits are drawn by tool sequence, so ingest trajectories of more kinds"
             )
     return parts, num_skipped
-
-
-def padded_plans(plans: list[list[int]]) -> Int[Tensor, "rows length"]:
-    """Plans as one tensor, padded with -1."""
-    length = max(len(plan) for plan in plans)
-    return torch.tensor([plan + [PAD] * (length - len(plan)) for plan in plans])
 
 
 def _fingerprint(

@@ -24,6 +24,8 @@ def llm_configuration(settings: Settings) -> LLMConfig:
     steps = settings.max_llm_steps
     candidates = settings.llm_candidates
     return LLMConfig(
+        mode=settings.llm_mode,
+        ablation=settings.llm_ablation,
         tool_list=settings.llm_tool_list,
         candidates=config.candidates if candidates is None else candidates,
         align_steps=min(config.align_steps, steps or config.align_steps),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
-from models.checkpoint import load_llm_planner, load_planner, readout_llm
+from models.checkpoint import load_fusion_planner, load_llm_planner, load_planner, readout_llm
 from models.graph import dataflow_namespaces
 from models.sgc import SgcPlanner
 from models.text import SentenceEmbedder
@@ -22,7 +22,10 @@ from tasks.registry import Registry
 from tasks.settings import Settings, resolve_device
 
 BASELINES = ("retrieval", "nearest", "popularity", "sgc")
-PLANNERS = ("gtool", "gtool-graph", "gtool-llm", *BASELINES)
+LLM_PLANNERS = ("gtool-llm", "gtool-llm-single", "gtool-llm-steps", "gtool-fusion")
+"""Planners that need a stored LLM readout; the first is the stored one, whatever its mode."""
+
+PLANNERS = ("gtool", "gtool-graph", *LLM_PLANNERS, *BASELINES)
 
 
 _KINDS: dict[str, type[RetrievalPlanner | NearestPlanner | PopularityPlanner | SgcPlanner]] = {
@@ -75,13 +78,21 @@ def load_llm_version(
     embed: Embedder,
     graph: ToolGraph,
     renamed: Mapping[str, str] | None = None,
+    kind: str = "gtool-llm",
 ) -> Planner | None:
-    """The LLM readout of a registered planner; None where it has none."""
+    """The LLM readout of a registered planner, or its fusion with the graph readout.
+
+    Returns:
+        The planner; None where the version has no LLM readout, or one of another mode.
+    """
     folder = registry.planner_folder(number)
     if readout_llm(folder) is None:
         return None
-    llm = shared_llm(settings, resolve_device(settings.device))
-    return load_llm_planner(folder, embed, llm, allowed=frozenset(graph.keys), renamed=renamed)
+    llm, allowed = shared_llm(settings, resolve_device(settings.device)), frozenset(graph.keys)
+    if kind == "gtool-fusion":
+        return load_fusion_planner(folder, embed, llm, allowed=allowed, renamed=renamed)
+    spoken = load_llm_planner(folder, embed, llm, allowed=allowed, renamed=renamed)
+    return spoken if kind in ("gtool-llm", spoken.name) else None
 
 
 def resolve_version(registry: Registry, name: str) -> str:
@@ -136,7 +147,7 @@ def get_planner(
 
     Raises:
         UnknownPlanner: No planner has that name.
-        NoReadout: ``gtool-llm`` of a version that was trained without it.
+        NoReadout: A readout of the LLM that the version was not trained with.
     """
     kind, at, _ = name.partition("@")
     if kind not in PLANNERS or (at and kind in BASELINES):
@@ -156,13 +167,14 @@ def get_planner(
     number = resolve_version(registry, name)
     tags = registry.version(number).tags
     graph = load_graph(settings, find(settings).version, now)
-    if kind != "gtool-llm":
+    if kind not in LLM_PLANNERS:
         planner = load_version(registry, number, embed, graph, now.renamed)
         return planner, tags["graph_version"], number
-    spoken = load_llm_version(settings, registry, number, embed, graph, now.renamed)
+    spoken = load_llm_version(settings, registry, number, embed, graph, now.renamed, kind)
     if spoken is None:
         raise NoReadout(
-            f"expected version {number} to have an LLM readout, it has none: train with "
-            "TOOLATLAS_TRAIN_LLM_READOUT=always, or plan with --planner gtool."
+            f"expected version {number} to have an LLM readout for {kind}, it has none: train with "
+            "TOOLATLAS_TRAIN_LLM_READOUT=always (and TOOLATLAS_LLM_MODE), or plan with --planner "
+            "gtool."
         )
     return spoken, tags["graph_version"], number

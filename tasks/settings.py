@@ -22,6 +22,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from models.ablation import Ablation
 from tasks.processes import running_address
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -75,10 +76,16 @@ class Settings(BaseSettings):
     llm_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="of the LLM; auto: bfloat16 on a GPU, else float32"
     )
-    llm_candidates: int | None = Field(
-        None, ge=0, description="tool tokens beside the request's; 0: the paper's single token"
+    llm_mode: Literal["steps", "single"] = Field(
+        "steps", description="a token a step of the graph readout's plan, or the paper's single one"
     )
-    llm_tool_list: Literal["all", "none"] = Field("all", description="tool names in the prompt")
+    llm_candidates: int | None = Field(
+        None, ge=1, description="tools that the graph readout proposes to the LLM"
+    )
+    llm_tool_list: Literal["all", "topk", "none"] = Field(
+        "topk", description="tool names in the prompt: all, those proposed, none"
+    )
+    llm_ablation: Ablation = Field(Ablation.FULL, description="what the LLM readout leaves out")
     max_llm_steps: int | None = Field(None, ge=1, description="of each stage of gtool-llm")
     max_llm_requests: int | None = Field(
         None, ge=2, description="of a suite that the regression puts to gtool-llm"

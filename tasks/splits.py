@@ -6,6 +6,7 @@ from tasks.errors import WrongUsage
 from tasks.graphs import build, freeze
 from tasks.settings import Settings
 from warehouse.connection import open_warehouse
+from warehouse.graph import list_versions
 from warehouse.mining import Split
 from warehouse.splits import SPLITS, derive
 
@@ -35,8 +36,9 @@ def prepare(settings: Settings, split: Split, *, refresh: bool) -> None:
     Raises:
         NoSplit: No source can be divided so.
     """
-    if settings.warehouse.exists() and not refresh:
-        return
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        if list_versions(con) and not refresh:
+            return
     around = settings.home.parent.parent / settings.warehouse.name
     if not around.exists():
         raise WrongUsage(

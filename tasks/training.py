@@ -18,7 +18,7 @@ from models.checkpoint import Readout, load_planner, save_planner
 from models.distributed import World, join
 from models.errors import LostProcess, ModelError, ProcessesDiffer
 from models.graph import dataflow_namespaces
-from models.gtool import GTool, GToolConfig
+from models.gtool import GTool, GToolConfig, GToolPlanner
 from models.llm import llm_digest
 from models.llm_training import train_llm_readout
 from models.splits import with_validation
@@ -343,17 +343,15 @@ class _Training:
         readout and no more.
         """
         settings = self.settings
-        config = llm_configuration(settings)
+        config, embed = llm_configuration(settings), shared_embedder(settings)
         steps = config.align_steps + config.plan_steps
         try:
             llm = shared_llm(settings, resolve_device(settings.device))
             result = train_llm_readout(
                 llm,
-                model.cpu(),
-                self.graph,
-                shared_embedder(settings)(self.graph.texts),
+                GToolPlanner(model.cpu(), self.graph, embed(self.graph.texts), embed),
                 self.examples,
-                self.vectors.x,
+                self.vectors,
                 config,
                 seed=settings.seed,
                 on_step=lambda step, metrics: self._tell(

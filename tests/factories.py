@@ -1,6 +1,8 @@
 """The smallest believable deliveries, written as files."""
 
 import json
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -137,10 +139,12 @@ def tiny_lm(kind: str = "llama", seed: int = 0):
     import torch
     from transformers import (
         AutoModelForCausalLM,
+        Gemma2Config,
         Gemma3TextConfig,
         LlamaConfig,
         MistralConfig,
         Qwen2Config,
+        Qwen3Config,
     )
 
     sizes = {
@@ -156,16 +160,16 @@ def tiny_lm(kind: str = "llama", seed: int = 0):
         "pad_token_id": 1,
         "initializer_range": 0.3,
     }
-    if kind == "gemma":  # every second layer looks back 24 tokens only
+    if kind in ("gemma2", "gemma3"):  # every second layer looks back 24 tokens only
         kinds = ["sliding_attention", "full_attention"]
-        config = Gemma3TextConfig(
-            num_hidden_layers=2, sliding_window=24, layer_types=kinds, **sizes
-        )
+        made = Gemma2Config if kind == "gemma2" else Gemma3TextConfig
+        config = made(num_hidden_layers=2, sliding_window=24, layer_types=kinds, **sizes)
     elif kind == "mistral":  # every layer does
         config = MistralConfig(num_hidden_layers=2, sliding_window=24, **sizes)
     else:
         sizes["num_hidden_layers"] = 2
-        config = (LlamaConfig if kind == "llama" else Qwen2Config)(**sizes)
+        plain = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+        config = plain[kind](**sizes)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config)
@@ -176,3 +180,59 @@ def tiny_llm(kind: str = "llama", template: str | None = "system"):
     from models.llm import FrozenLLM
 
     return FrozenLLM(tiny_lm(kind), byte_tokenizer(template), name=f"tiny-{kind}", digest=kind)
+
+
+def letter_vectors(texts):
+    """Unit vectors of letter counts, in place of a text encoder."""
+    import torch
+
+    rows = torch.tensor(
+        [[text.lower().count(chr(97 + i)) + 0.1 for i in range(26)] for text in texts]
+    )
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+@lru_cache(maxsize=1)
+def chores_planner():
+    """A trained graph readout on the ten chores, its examples, and the vectors of their requests.
+
+    What is made here is shared by tests, which must not change it.
+    """
+    import torch
+
+    from models.gtool import GToolConfig, GToolPlanner
+    from models.training import train_gtool
+    from models.types import Example, ToolGraph
+
+    keys = tuple(sorted(f"chores/{name}" for name in CHORES))
+    row = {key: i for i, key in enumerate(keys)}
+    plans = [
+        ("find_flight", "book_flight"),
+        ("find_hotel", "book_hotel", "send_mail"),
+        ("get_weather",),
+        ("read_mail", "translate"),
+    ]
+    pairs = sorted(
+        {(row[f"chores/{a}"], row[f"chores/{b}"]) for plan in plans for a, b in pairwise(plan)}
+    )
+    graph = ToolGraph(
+        "v",
+        keys,
+        tuple(CHORES[key.split("/")[1]] for key in keys),
+        torch.tensor(pairs).T.contiguous(),
+        torch.ones(len(pairs), 2),
+    )
+    examples = [
+        Example(
+            f"{n}-{city}",
+            f"{' then '.join(plan)} in {city}",
+            tuple(f"chores/{name}" for name in plan),
+            split="validation" if city == "Rome" else "train",
+        )
+        for n, plan in enumerate(plans)
+        for city in ("Oslo", "Rome", "Lima", "Cairo")
+    ]
+    tool_x, request_x = letter_vectors(graph.texts), letter_vectors([e.request for e in examples])
+    config = GToolConfig(hidden_channels=16, epochs=2, batch_size=8, min_steps=1)
+    model = train_gtool(graph, tool_x, examples, request_x, config, seed=0).model
+    return GToolPlanner(model, graph, tool_x, letter_vectors), examples, request_x

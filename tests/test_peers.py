@@ -64,6 +64,7 @@ def graph_tensors():
 
 def test_a_found_tool_brings_what_it_needs_behind_it():
     assert walk().retrieve(["gamma"], 4) == [["s/c", "s/a", "s/b", "s/d"]]
+    assert walk().retrieve(["delta"], 3) == [["s/d", "s/c", "s/a"]]
     assert walk().retrieve(["delta", "beta"], 2) == [["s/d", "s/c"], ["s/b", "s/a"]]
     assert walk([]).retrieve(["gamma"], 2) == [["s/c", "s/a"]]
     assert walk().retrieve(["gamma"], 0) == [[]]

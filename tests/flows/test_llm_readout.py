@@ -58,7 +58,11 @@ def test_a_night_with_the_llm_readout(home, tmp_path, tiny_folder, monkeypatch):
         app, ["plan", "book a flight to Oslo", "--planner", "gtool-llm@2", "--top", "2", "--json"]
     )
     plans = json.loads(answer.stdout)["plans"]
-    assert [plan["planner"] for plan in plans] == ["gtool-llm"] * 2
+    assert [plan["planner"] for plan in plans] == ["gtool-llm-steps"] * 2
+    refused = CliRunner().invoke(app, ["plan", "book it", "--planner", "gtool-llm-single@2"])
+    assert "expected version 2 to have an LLM readout for gtool-llm-single" in refused.output
+    fused = CliRunner().invoke(app, ["plan", "book it", "--planner", "gtool-fusion@2", "--json"])
+    assert json.loads(fused.stdout)["plans"][0]["planner"] == "gtool-fusion"
     assert not nightly()["trained"]
 
     # Another language model: the gate goes on without gtool-llm.

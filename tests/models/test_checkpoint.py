@@ -1,12 +1,15 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
+from models.ablation import Ablation
 from models.checkpoint import (
     Readout,
+    load_fusion_planner,
     load_llm_planner,
     load_planner,
     read_extra,
@@ -14,6 +17,7 @@ from models.checkpoint import (
     save_planner,
 )
 from models.errors import CheckpointMismatch
+from models.fusion import FusionPlanner
 from models.graph_tokens import LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
 from models.llm_planner import LLMPlanner
@@ -155,7 +159,7 @@ def save_with_readout(folder, llm):
     tokens = new_graph_tokens(READOUT, made.model, llm, Names.of(llm, KEYS).lines)
     readout = Readout(READOUT, tokens, llm)
     save_planner(folder, made.model, CONFIG, GRAPH, embed(KEYS), {"s"}, {}, readout)
-    return LLMPlanner(READOUT, tokens, made.model, GRAPH, embed(KEYS), embed, llm, {"s"})
+    return LLMPlanner(READOUT, tokens, made, llm)
 
 
 def test_a_loaded_llm_readout_plans_the_same_and_the_graph_readout_beside_it(tmp_path):
@@ -169,6 +173,21 @@ def test_a_loaded_llm_readout_plans_the_same_and_the_graph_readout_beside_it(tmp
     assert {tool for plan in only.plan(["abc"], top=2)[0] for tool in plan.tools} == {"s/b"}
 
 
+def test_both_readouts_are_read_with_the_weight_that_training_chose(tmp_path):
+    llm, config = tiny_llm(), replace(READOUT, fusion_weight=0.3, ablation=Ablation.NO_MDPL)
+    made = planner()
+    tokens = new_graph_tokens(config, made.model, llm, Names.of(llm, KEYS).lines)
+    readout = Readout(config, tokens, llm)
+    save_planner(tmp_path / "p", made.model, CONFIG, GRAPH, embed(KEYS), {"s"}, {}, readout)
+    loaded = load_fusion_planner(tmp_path / "p", embed, llm)
+    assert loaded.weight == 0.3
+    assert loaded.llm.config == config
+    expected = FusionPlanner(made, LLMPlanner(config, tokens, made, llm), 0.3)
+    assert loaded.plan(["abc", "c"], top=2) == expected.plan(["abc", "c"], top=2)
+    renamed = load_fusion_planner(tmp_path / "p", embed, llm, {"s/b", "t/new"}, RENAMED)
+    assert {t for p in renamed.plan(["abc"], top=3)[0] for t in p.tools} == {"s/b", "t/new"}
+
+
 def test_a_planner_without_llm_readout_says_so(tmp_path):
     save(tmp_path / "planner")
     assert readout_llm(tmp_path / "planner") is None
@@ -179,7 +198,7 @@ def test_a_planner_without_llm_readout_says_so(tmp_path):
 def test_another_language_model_is_refused(tmp_path):
     save_with_readout(tmp_path / "planner", tiny_llm())
     with pytest.raises(CheckpointMismatch, match="expected the language model 'tiny-llama'"):
-        load_llm_planner(tmp_path / "planner", embed, tiny_llm("qwen"))
+        load_llm_planner(tmp_path / "planner", embed, tiny_llm("qwen2"))
 
 
 def test_a_damaged_readout_is_refused(tmp_path):

@@ -10,7 +10,7 @@ from models.llm import FrozenLLM, Reader, _converted, llm_digest, load_llm, loca
 from models.training import weights_hash
 from tests.factories import byte_tokenizer, tiny_llm, tiny_lm
 
-KINDS = ("llama", "qwen", "gemma", "mistral")
+KINDS = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral")
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def test_a_long_text_is_read_in_pieces_as_if_at_once(kind, monkeypatch):
     assert torch.allclose(logits[0], plain(llm, text, llm.tokens("end")), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_the_scale_is_that_of_vectors_as_they_enter_the_model(kind):
     llm = tiny_llm(kind)
     vectors = llm.embed(range(258))

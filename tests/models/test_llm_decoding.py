@@ -65,7 +65,7 @@ def test_a_wide_beam_finds_the_likeliest_of_all_plans(setup):
         (found,) = search(setup, [request], width=len(plans), max_length=2)
         exact = {plan: log_prob_of(setup, request, plan, 2) for plan in plans}
         assert found[0].plan == max(exact, key=exact.get)
-        for plan, log_prob in found[:8]:
+        for plan, log_prob, _ in found[:8]:
             assert log_prob == pytest.approx(exact[plan], abs=1e-3)
         assert len({ranked.plan for ranked in found}) == len(found)
 

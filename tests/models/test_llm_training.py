@@ -1,23 +1,31 @@
 """Training of the LLM readout: the right loss, cheaply; only the graph side learns; resumable."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from models.errors import PromptTooLong, TrainingDiverged
-from models.graph_tokens import GraphTokens, LLMConfig, candidates, new_graph_tokens
-from models.gtool import GToolConfig
+from models.ablation import Ablation
+from models.distributed import World
+from models.errors import TrainingDiverged
+from models.graph_tokens import LLMConfig, new_graph_tokens
+from models.gtool import GToolConfig, GToolPlanner
 from models.llm import FrozenLLM
-from models.llm_decoding import constrained_search
-from models.llm_planner import Catalogue, LLMPlanner, request_limit
-from models.llm_training import PlanningLoss, _Rows, _Run, choices, train_llm_readout
+from models.llm_planner import Catalogue, LLMPlanner
+from models.llm_training import (
+    PlanningLoss,
+    _Run,
+    disturbed,
+    likely_pairs,
+    predict_links,
+    train_llm_readout,
+)
 from models.prompt import plan_tokens
+from models.readings import Rows, read_requests, read_rows
 from models.training import train_gtool, weights_hash
-from models.types import Example, ToolGraph, empty_edges
-from tests.factories import CHORES, tiny_llm
+from models.types import ToolGraph, empty_edges
+from tests.factories import chores_planner, letter_vectors, tiny_llm
 
 SHORT = LLMConfig(
     candidates=3,
@@ -29,71 +37,64 @@ SHORT = LLMConfig(
     validate_every=4,
     validation_rows=4,
     learning_rate=1e-2,
+    fusion_rows=2,
 )
-
-
-def embed(texts):
-    """Unit vectors of letter counts."""
-    rows = torch.tensor(
-        [[text.lower().count(chr(97 + i)) + 0.1 for i in range(26)] for text in texts]
-    )
-    return F.normalize(rows, dim=1)
 
 
 @pytest.fixture(scope="module")
 def world():
-    """A graph, examples and a trained graph readout."""
-    keys = tuple(sorted(f"chores/{name}" for name in CHORES))
-    row = {key: i for i, key in enumerate(keys)}
-    plans = [
-        ("find_flight", "book_flight"),
-        ("find_hotel", "book_hotel", "send_mail"),
-        ("get_weather",),
-        ("read_mail", "translate"),
-    ]
-    pairs = sorted(
-        {(row[f"chores/{a}"], row[f"chores/{b}"]) for plan in plans for a, b in pairwise(plan)}
-    )
-    graph = ToolGraph(
-        "v",
-        keys,
-        tuple(CHORES[key.split("/")[1]] for key in keys),
-        torch.tensor(pairs).T.contiguous(),
-        torch.ones(len(pairs), 2),
-    )
-    examples = [
-        Example(
-            f"{n}-{city}",
-            f"{' then '.join(plan)} in {city}",
-            tuple(f"chores/{name}" for name in plan),
-            split="validation" if city == "Rome" else "train",
-        )
-        for n, plan in enumerate(plans)
-        for city in ("Oslo", "Rome", "Lima", "Cairo")
-    ]
-    tool_x, request_x = embed(graph.texts), embed([e.request for e in examples])
-    config = GToolConfig(hidden_channels=16, epochs=2, batch_size=8, min_steps=1)
-    model = train_gtool(graph, tool_x, examples, request_x, config, seed=0).model
-    return graph, examples, tool_x, request_x, model
+    """A trained graph readout, its examples, and the vectors of their requests."""
+    return chores_planner()
 
 
 def train(llm, world, config=SHORT, **options):
-    graph, examples, tool_x, request_x, model = world
-    return train_llm_readout(
-        llm, model, graph, tool_x, examples, request_x, config, seed=0, **options
-    )
+    return train_llm_readout(llm, *world, config, seed=0, **options)
 
 
-def test_no_weight_of_the_language_model_changes_and_every_graph_weight_does(world):
-    llm = tiny_llm()
+def rows_of(world):
+    """The rows of both splits, as training takes them."""
+    drawn, examples, request_x = world
+    parts = {}
+    for split in ("train", "validation"):
+        some = [i for i, example in enumerate(examples) if example.split == split]
+        plans = [[drawn.graph.index[key] for key in examples[i].tools] for i in some]
+        parts[split] = Rows([examples[i].request for i in some], request_x[some], plans)
+    return parts
+
+
+def run_of(llm, world, config=SHORT):
+    rows = rows_of(world)
+    readings, _ = read_rows(world[0], rows, config.candidates)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return _Run(llm, world[0], rows, readings, replace(config, max_length=3), seed=0)
+
+
+def loss_of(llm, world, config=SHORT):
+    """A loss and fresh tokens for it."""
+    config = replace(config, max_length=3)
+    loss = PlanningLoss(llm, Catalogue.of(llm, world[0].graph), config)
+    return loss, new_graph_tokens(config, world[0].model, llm, loss.catalogue.names.lines)
+
+
+def pieces_of(tokens, world, requests):
+    drawn = world[0]
+    layers = tokens.encode_tools(drawn.tool_x, drawn.graph.edge_index, drawn.graph.edge_counts)
+    readings = read_requests(drawn, requests, tokens.config.candidates)
+    return layers, readings, tokens.graph_pieces(letter_vectors(requests), layers, readings)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "gemma3"])
+def test_no_weight_of_the_language_model_changes_and_every_graph_weight_does(world, kind):
+    llm = tiny_llm(kind)
     before = weights_hash(llm.model.state_dict())
-    fresh = dict(
-        train(llm, world, replace(SHORT, align_steps=0, plan_steps=0)).tokens.named_parameters()
-    )
-    trained = dict(train(llm, world).tokens.named_parameters())
+    nothing = replace(SHORT, align_steps=0, plan_steps=0, fusion_rows=0)
+    short = replace(SHORT, align_steps=1, plan_steps=3, fusion_rows=0)
+    fresh = dict(train(llm, world, nothing).tokens.named_parameters())
+    trained = dict(train(llm, world, short).tokens.named_parameters())
     assert weights_hash(llm.model.state_dict()) == before
     assert all(w.grad is None for w in llm.model.parameters())
-    assert fresh.keys() == trained.keys() >= {"graph_marker", "node_marker"}
+    assert fresh.keys() == trained.keys() >= {"graph_marker", "node_marker", "step_position"}
     same = [name for name in fresh if torch.equal(fresh[name], trained[name])]
     # A bias that moves all attention scores of a node alike has no gradient.
     assert all(name.endswith("lin_key.bias") for name in same)
@@ -106,15 +107,16 @@ def test_a_training_that_diverges_is_no_success(world):
 
 def only(world, *names, request="do it"):
     """The same world with few tools; every plan calls the first of them."""
-    graph, examples, tool_x, _, _ = world
+    drawn, examples, _ = world
     keys = tuple(f"chores/{name}" for name in names)
-    rows = [graph.index[key] for key in keys]
-    small = ToolGraph("v", keys, tuple(graph.texts[row] for row in rows), *empty_edges())
+    rows = [drawn.graph.index[key] for key in keys]
+    texts = tuple(drawn.graph.texts[row] for row in rows)
+    graph, x = ToolGraph("v", keys, texts, *empty_edges()), drawn.tool_x[rows]
     some = [replace(e, tools=keys[:1], request=request or e.request) for e in examples]
     config = GToolConfig(hidden_channels=16, epochs=1, batch_size=8, min_steps=1)
-    x = embed([e.request for e in some])
-    model = train_gtool(small, tool_x[rows], some, x, config, seed=0).model
-    return small, some, tool_x[rows], x, model
+    request_x = letter_vectors([e.request for e in some])
+    model = train_gtool(graph, x, some, request_x, config, seed=0).model
+    return GToolPlanner(model, graph, x, letter_vectors), some, request_x
 
 
 @pytest.mark.parametrize("request_text", ["", "long " * 2000, "<|im_end|>"])
@@ -123,59 +125,37 @@ def test_few_tools_and_odd_requests_train_and_plan(world, tools, request_text):
     small = only(world, *tools, request=request_text)
     llm = tiny_llm()
     result = train(llm, small, replace(SHORT, plan_steps=2))
-    planner = LLMPlanner(result.config, result.tokens, small[4], small[0], small[2], embed, llm)
+    planner = LLMPlanner(result.config, result.tokens, small[0], llm)
     assert planner.plan([request_text])[0][0].tools
-
-
-def test_a_request_is_cut_where_prompt_and_answer_leave_no_room(world):
-    graph, _, tool_x, _, model = world
-    config = replace(SHORT, max_length=3, max_request_tokens=4000)
-    catalogue = Catalogue.of(tiny_llm(), graph)
-    llm = tiny_llm()
-    used = 4096 - request_limit(llm, catalogue, catalogue.planning_frame(llm, config), config)
-    llm.config.max_position_embeddings = used + 10
-    planner = LLMPlanner(config, None, model, graph, tool_x, embed, llm)
-    assert planner.limit == 10
-    assert planner.plan(["a request much longer than that"], top=3)[0]
-    llm.config.max_position_embeddings = used
-    with pytest.raises(PromptTooLong, match="llm_tool_list = none"):
-        LLMPlanner(config, None, model, graph, tool_x, embed, llm)
 
 
 def test_training_puts_everything_on_the_device_of_the_language_model(world, monkeypatch):
     """No GPU here: the device that computes nothing still refuses tensors of another one."""
-    graph, examples, tool_x, request_x, model = world
     monkeypatch.setattr(FrozenLLM, "embedding_rms", 0.3)
     llm = tiny_llm()
     llm.model.to("meta")
     llm.device = torch.device("meta")
-    plans = [[graph.index[key] for key in e.tools] for e in examples]
-    rows = _Rows([e.request for e in examples], request_x, plans)
-    config = replace(SHORT, max_length=3)
-    run = _Run(llm, model, graph, tool_x, {"train": rows, "validation": rows}, config, seed=0)
-    layers = run._layers(run._hidden())
-    pairs = torch.tensor([[0, 1], [3, 2]], device="meta")
-    loss, logits = run._planning_loss(rows, run.memory["train"], [0, 3], layers, pairs)
+    run = run_of(llm, world)
+    layers, rows = run._layers(run._hidden()), run.rows["train"]
+    pairs, shown = torch.tensor([[0, 1], [3, 2]], device="meta"), run.readings["train"].take([0, 3])
+    loss, logits = run._planning_loss(rows, shown, [0, 3], layers, pairs)
     assert loss.device.type == logits.device.type == "meta"
 
 
-def test_blocked_tools_are_no_candidates(world):
-    graph, _, tool_x, _, model = world
-    llm = tiny_llm()
-    tokens = new_graph_tokens(SHORT, model, llm, Catalogue.of(llm, graph).names.lines)
-    allowed = graph.keys[:2]
-    planner = LLMPlanner(
-        replace(SHORT, max_length=2), tokens, model, graph, tool_x, embed, llm, allowed=allowed
-    )
-    whole = LLMPlanner(replace(SHORT, max_length=2), tokens, model, graph, tool_x, embed, llm)
-    (few,), (many,) = planner.prompts(["book it"]), whole.prompts(["book it"])
-    assert many.size(0) - few.size(0) == SHORT.candidates - 2
-
-
 def test_training_lowers_the_loss_on_validation_rows(world):
-    result = train(tiny_llm(), world, replace(SHORT, plan_steps=40, validate_every=10))
-    losses = [record["validation_loss"] for record in result.history]
+    longer = replace(SHORT, plan_steps=24, validate_every=8, patience=9, fusion_rows=0)
+    losses = [record["validation_loss"] for record in train(tiny_llm(), world, longer).history]
     assert min(losses) < losses[0] - 0.1
+
+
+def test_training_stops_when_validation_rows_gain_no_more(world):
+    stalled = replace(SHORT, plan_steps=20, validate_every=1, patience=2, learning_rate=1e-12)
+    stalled = replace(stalled, weight_decay=0.0, align_steps=0, fusion_rows=0)
+    history = train(tiny_llm(), world, stalled).history
+    losses = [record["validation_loss"] for record in history]
+    best = losses.index(min(losses))
+    assert len(history) - 1 - best == 2
+    assert history[-1]["step"] < 20
 
 
 def test_same_seed_same_weights_and_a_killed_training_goes_on_to_the_same(world, tmp_path):
@@ -200,59 +180,127 @@ def test_same_seed_same_weights_and_a_killed_training_goes_on_to_the_same(world,
 
 
 def test_the_state_of_another_training_is_ignored(world, tmp_path):
-    llm = tiny_llm()
-    train(llm, world, resume_dir=tmp_path)
-    other = replace(SHORT, learning_rate=2e-2)
+    llm, short = tiny_llm(), replace(SHORT, align_steps=1, plan_steps=2, fusion_rows=0)
+    train(llm, world, short, resume_dir=tmp_path)
+    other = replace(short, learning_rate=2e-2)
     assert train(llm, world, other, resume_dir=tmp_path).weights_hash == (
         train(llm, world, other).weights_hash
     )
 
 
-def full_loss(llm, loss, texts, pieces, plans, kind):
+def test_small_batches_that_accumulate_make_the_step_of_a_large_one(world):
+    whole = run_of(tiny_llm(), world, replace(SHORT, batch_size=8, accumulate=1))
+    parts = run_of(tiny_llm(), world, replace(SHORT, batch_size=2, accumulate=4))
+    for stage in ("_align", "_plan"):
+        gradients, records = [], []
+        for run in (whole, parts):
+            run.optimizer.zero_grad()
+            run.order = []
+            records.append(getattr(run, stage)()[0])
+            gradients.append({n: w.grad for n, w in run.weights.items() if w.grad is not None})
+        assert records[1] == pytest.approx(records[0], abs=1e-5)
+        assert gradients[0].keys() == gradients[1].keys()
+        for name, gradient in gradients[0].items():
+            assert torch.allclose(gradients[1][name], gradient, atol=1e-5), name
+
+
+class Alone(World):
+    """One of several processes that exchanges nothing."""
+
+    def average(self, parameters, weight):
+        """Keep the gradients as they are."""
+
+    def total(self, values):
+        """What this process has."""
+        return [float(value) for value in values]
+
+
+def test_the_shares_of_two_processes_make_the_step_of_one(world, monkeypatch):
+    config = replace(SHORT, batch_size=5)
+    for stage in ("_align", "_plan"):
+        whole = run_of(tiny_llm(), world, config)
+        getattr(whole, stage)()
+        sums, total = {}, 0
+        for rank in range(2):
+            monkeypatch.setattr(World, "current", lambda rank=rank: Alone(rank, 2))
+            run = run_of(tiny_llm(), world, config)
+            _, weight = getattr(run, stage)()
+            total += weight
+            for name, w in run.weights.items():
+                if w.grad is not None:
+                    sums[name] = sums.get(name, 0) + w.grad * weight
+        monkeypatch.setattr(World, "current", World)
+        for name, w in whole.weights.items():
+            if w.grad is not None:
+                assert torch.allclose(sums[name] / total, w.grad, atol=1e-5), name
+
+
+def test_the_graph_side_computes_in_bfloat16_where_the_language_model_does(world):
+    llm = tiny_llm()
+    run_of(llm, world)
+    half = FrozenLLM(llm.model.to(torch.bfloat16), llm.tokenizer, name="half", digest="half")
+    run = run_of(half, world)
+    seen = set()
+    run.tokens.tool_projector.lin_in.register_forward_hook(lambda *made: seen.add(made[2].dtype))
+    for _ in range(6):
+        record = run.train_step()
+    assert all(w.dtype == torch.float32 for w in run.weights.values())
+    assert 0 < record["train_loss"] < 100
+    assert seen == {torch.bfloat16}
+
+
+def full_loss(llm, loss, texts, candidates, pieces, plans):
     """The same loss with the whole prompt read under autograd, one request after the other."""
-    total, count = 0.0, 0
-    lines, end = loss.catalogue.names.lines, loss.frame.end
-    for text, piece, plan in zip(texts, pieces, plans, strict=True):
-        answer = plan_tokens(lines, plan, end)
+    total, count, end = 0.0, 0, loss.frame.end
+    for text, shown, piece, plan in zip(texts, candidates, pieces, plans, strict=True):
+        answer = plan_tokens(loss.catalogue.names.lines, plan, end)
+        listed = shown if loss.config.tool_list == "topk" else None
         prompt = torch.cat(
             [
                 llm.embed(loss.frame.before),
-                llm.embed(llm.tokens(text)),
+                llm.embed(loss.catalogue.request_tokens(llm, text, 500, listed)),
                 piece,
                 llm.embed(loss.frame.after),
                 llm.embed(answer[:-1]),
             ]
         )
         logits = llm.model(inputs_embeds=prompt[None]).logits[0, -len(answer) :].float()
-        if kind == "tokens":
+        if loss.config.loss == "tokens":
             total = total + F.cross_entropy(logits, torch.tensor(answer), reduction="sum")
             count += len(answer)
             continue
-        target = choices(plan, loss.catalogue.trie, lines, end, loss.config.max_length)
-        for place, legal, right in zip(*target, strict=True):
+        for place, legal, right in zip(
+            *loss.catalogue.choices(plan, end, loss.config.max_length), strict=True
+        ):
             total = total - logits[place, legal].log_softmax(0)[right]
             count += 1
     return total / count
 
 
-@pytest.mark.parametrize("kind", ["tokens", "choices"])
-@pytest.mark.parametrize("family", ["llama", "gemma"])
-def test_loss_and_gradient_are_those_of_the_whole_prompt(world, kind, family):
-    graph, examples, tool_x, request_x, model = world
+@pytest.mark.parametrize(
+    ("kind", "family", "shown"),
+    [
+        ("tokens", "llama", "all"),
+        ("choices", "llama", "topk"),
+        ("choices", "qwen3", "none"),
+        ("choices", "gemma2", "topk"),
+        ("tokens", "gemma3", "topk"),
+    ],
+)
+def test_loss_and_gradient_are_those_of_the_whole_prompt(world, kind, family, shown):
     llm = tiny_llm(family)
-    config = replace(SHORT, loss=kind, max_length=3)
-    loss = PlanningLoss(llm, Catalogue.of(llm, graph), config)
-    tokens = new_graph_tokens(config, model, llm, loss.catalogue.names.lines)
+    loss, tokens = loss_of(llm, world, replace(SHORT, loss=kind, tool_list=shown))
+    examples = world[1]
     texts = [e.request for e in examples[:3]]
-    plans = [[graph.index[key] for key in e.tools] for e in examples[4:7]]
+    plans = [[world[0].graph.index[key] for key in e.tools] for e in examples[4:7]]
+    assert sum(map(loss.weight, plans)) > 3
     for repetition in range(2):  # the second time the keys of the requests are known
-        layers = tokens.encode_tools(tool_x, graph.edge_index, graph.edge_counts)
-        pieces = tokens.graph_pieces(request_x[:3], layers, model.memory(request_x[:3]))
-        cheap, _ = loss(texts, list(pieces), plans)
+        _, readings, pieces = pieces_of(tokens, world, texts)
+        candidates = readings.candidates.tolist()
+        cheap, _ = loss(texts, pieces, plans, None, candidates)
         gradient = torch.autograd.grad(cheap, list(tokens.parameters()), allow_unused=True)
-        layers = tokens.encode_tools(tool_x, graph.edge_index, graph.edge_counts)
-        pieces = tokens.graph_pieces(request_x[:3], layers, model.memory(request_x[:3]))
-        whole = full_loss(llm, loss, texts, pieces, plans, kind)
+        _, _, pieces = pieces_of(tokens, world, texts)
+        whole = full_loss(llm, loss, texts, candidates, pieces, plans)
         expected = torch.autograd.grad(whole, list(tokens.parameters()), allow_unused=True)
         assert cheap.item() == pytest.approx(whole.item(), abs=1e-4), repetition
         for got, wanted in zip(gradient, expected, strict=True):
@@ -261,11 +309,10 @@ def test_loss_and_gradient_are_those_of_the_whole_prompt(world, kind, family):
 
 
 def test_training_judges_the_choices_that_decoding_makes(world):
-    graph = world[0]
     llm = tiny_llm()
-    catalogue = Catalogue.of(llm, graph)
+    catalogue = Catalogue.of(llm, world[0].graph)
     plan = [2, 2, 5]
-    target = choices(plan, catalogue.trie, catalogue.names.lines, 1, max_length=3)
+    target = catalogue.choices(plan, 1, max_length=3)
     answer = plan_tokens(catalogue.names.lines, plan, 1)
     assert [options[i] for options, i in zip(target.legal, target.right, strict=True)] == [
         answer[place] for place in target.places
@@ -273,105 +320,139 @@ def test_training_judges_the_choices_that_decoding_makes(world):
     assert all(len(options) > 1 for options in target.legal)
     # A plan of full length ends without a choice, a shorter one does not.
     assert target.places[-1] < len(answer) - 1
-    longer = choices(plan, catalogue.trie, catalogue.names.lines, 1, max_length=4)
+    longer = catalogue.choices(plan, 1, max_length=4)
     assert longer.places[-1] == len(answer) - 1
 
 
-def test_the_log_probability_of_a_plan_is_its_loss(world):
-    graph, examples, tool_x, _, model = world
+def test_node_pairs_are_asked_yes_or_no_and_nothing_about_plans(world):
     llm = tiny_llm()
-    config = replace(SHORT, max_length=2, beam_width=200)
-    loss = PlanningLoss(llm, Catalogue.of(llm, graph), config)
-    planner = LLMPlanner(config, None, model, graph, tool_x, embed, llm)
-    request = examples[0].request
-    reader = planner.reader.fork()
-    segments, logits = reader.read([(reader.root, planner.prompts([request])[0])])
-    (found,) = constrained_search(
-        reader, segments, logits, planner.catalogue.trie, planner.frame.end, width=200, max_length=2
-    )
-    nothing = [torch.zeros(0, llm.width)]
-    for plan, log_prob in found[:5]:
-        count = len(
-            choices(plan, planner.catalogue.trie, planner.catalogue.names.lines, 1, 2).places
-        )
-        mean, _ = loss([request], nothing, [list(plan)])
-        assert -mean.item() * count == pytest.approx(log_prob, abs=1e-3)
-
-
-def test_node_pairs_are_asked_yes_or_no(world):
-    graph, examples, tool_x, request_x, model = world
-    llm = tiny_llm()
-    config = replace(SHORT, max_length=3)
-    loss = PlanningLoss(llm, Catalogue.of(llm, graph), config)
-    tokens = new_graph_tokens(config, model, llm, loss.catalogue.names.lines)
-    layers = tokens.encode_tools(tool_x, graph.edge_index, graph.edge_counts)
+    loss, tokens = loss_of(llm, world)
+    request = world[1][0].request
+    layers, _, pieces = pieces_of(tokens, world, [request])
     pairs = tokens.node_pieces(layers, torch.tensor([[0, 1], [3, 2]]))
     assert pairs.shape == (2, 6, llm.width)
-    pieces = tokens.graph_pieces(request_x[:1], layers, model.memory(request_x[:1]))
-    _, logits = loss([examples[0].request], list(pieces), [[1]], pairs)
-    for pair, logit in zip(pairs, logits, strict=True):
+    _, logits = loss([request], pieces, [[1]], pairs, [[0]])
+    alone = loss.dependencies(pairs)
+    for pair, logit, probability in zip(pairs, logits, alone, strict=True):
         prompt = torch.cat([llm.embed(loss.asking.before), pair, llm.embed(loss.asking.after)])
         row = llm.model(inputs_embeds=prompt[None]).logits[0, -1]
         assert logit.item() == pytest.approx((row[loss.yes] - row[loss.no]).item(), abs=1e-4)
+        assert probability.item() == pytest.approx(logit.sigmoid().item(), abs=1e-4)
+    asked = llm.tokenizer.decode([*loss.asking.before, *loss.asking.after])
+    assert "plan" not in asked
+    assert llm.tokenizer.decode(loss.frame.before)[20:60] not in asked
 
 
-def test_the_single_token_of_the_paper_is_a_switch(world):
-    graph, _, tool_x, request_x, model = world
+def test_pairs_of_mdpl_are_hidden_edges_and_no_edges_as_often(world):
+    run = run_of(tiny_llm(), world, replace(SHORT, mdpl_pairs=2))
+    true = {tuple(pair) for pair in run.graph.edge_index.T.tolist()}
+    for _ in range(20):
+        hidden = torch.rand(len(true), generator=run.generator) < 0.5
+        pairs, labels = run._pairs(hidden)
+        gone = {tuple(pair) for pair in run.graph.edge_index[:, hidden].T.tolist()}
+        yes = [tuple(p) for p, label in zip(pairs.tolist(), labels.tolist(), strict=True) if label]
+        no = [
+            tuple(p) for p, label in zip(pairs.tolist(), labels.tolist(), strict=True) if not label
+        ]
+        assert set(yes) <= gone
+        assert len(yes) == len(no) == min(2, len(gone))
+        assert not set(no) & true
+        assert all(a != b for a, b in no)
+
+
+def test_step_tokens_of_training_rows_are_honest_gold_or_disturbed(world):
+    config = replace(SHORT, honest_share=0.0, disturbed_share=0.0)
+    run = run_of(tiny_llm(), world, config)
+    batch = [5, 0, 3]
+    gold = [run.rows["train"].plans[row] for row in batch]
+
+    def shown():
+        return [[t for t in plan if t >= 0] for plan in run._shown(batch).plans.tolist()]
+
+    assert shown() == gold
+    run.config = replace(config, honest_share=1.0)
+    honest = run.readings["train"].take(batch).plans.tolist()
+    assert shown() == [[t for t in plan if t >= 0] for plan in honest]
+    run.config = replace(config, disturbed_share=1.0)
+    assert all(a != b for a, b in zip(shown(), gold, strict=True) if len(b) > 1)
+
+
+def test_a_disturbed_plan_is_one_step_away():
+    generator, seen = torch.Generator().manual_seed(0), set()
+    for _ in range(100):
+        out = disturbed([1, 2, 3], [7, 2, -1], generator)
+        if len(out) == 2:
+            assert out in ([1, 2], [1, 3], [2, 3])
+            seen.add("dropped")
+        elif sorted(out) == [1, 2, 3]:
+            assert out in ([2, 1, 3], [1, 3, 2])
+            seen.add("swapped")
+        else:
+            assert sum(a != b for a, b in zip(out, [1, 2, 3], strict=True)) == 1
+            assert 7 in out
+            seen.add("replaced")
+    assert seen == {"dropped", "swapped", "replaced"}
+    assert disturbed([4], [4, -1], generator) == [4]
+
+
+def test_nodes_say_the_names_of_their_tools_in_order(world):
     llm = tiny_llm()
-    lines = Catalogue.of(llm, graph).names.lines
-    sizes = {}
-    for count in (0, 3, 50):
-        tokens = new_graph_tokens(replace(SHORT, candidates=count), model, llm, lines)
-        layers = tokens.encode_tools(tool_x, graph.edge_index, graph.edge_counts)
-        sizes[count] = tokens.graph_pieces(request_x[:2], layers, model.memory(request_x[:2])).shape
-    assert sizes[0] == (2, 3, llm.width)  # marker, request token, marker
-    assert sizes[3] == (2, 6, llm.width)
-    assert sizes[50] == (2, 3 + len(CHORES), llm.width)
+    loss, tokens = loss_of(llm, world, replace(SHORT, align_tools=2))
+    layers, _, _ = pieces_of(tokens, world, ["x"])
+    sequences = [[4, 2], [7]]
+    pieces = [tokens.node_pieces(layers, torch.tensor([rows]))[0] for rows in sequences]
+    found, total, count = loss.naming_loss(pieces, sequences), 0.0, 0
+    for piece, rows in zip(pieces, sequences, strict=True):
+        answer = plan_tokens(loss.catalogue.names.lines, rows, loss.naming.end)
+        parts = [llm.embed(loss.naming.before), piece, llm.embed(loss.naming.after)]
+        prompt = torch.cat([*parts, llm.embed(answer[:-1])])
+        logits = llm.model(inputs_embeds=prompt[None]).logits[0, -len(answer) :]
+        for place, legal, right in zip(*loss.naming_target(rows), strict=True):
+            total = total - logits[place, legal].log_softmax(0)[right]
+            count += 1
+    assert found.item() == pytest.approx((total / count).item(), abs=1e-4)
 
 
-def test_tokens_start_at_the_scale_of_word_embeddings(world):
-    llm = tiny_llm()
-    tokens = new_graph_tokens(SHORT, world[4], llm, Catalogue.of(llm, world[0]).names.lines)
-    assert isinstance(tokens, GraphTokens)
-    for vectors in (tokens.graph_marker, tokens.node_marker, tokens.name_x):
-        rms = vectors.square().mean().sqrt().item()
-        assert rms == pytest.approx(llm.embedding_rms, rel=0.3)
+def test_without_mdpl_no_pair_is_asked_about(world):
+    run = run_of(tiny_llm(), world, replace(SHORT, ablation=Ablation.NO_MDPL, align_steps=0))
+    pairs, _ = run._pairs(torch.ones(run.graph.edge_index.size(1), dtype=torch.bool))
+    assert pairs.shape == (0, 2)
+    assert "mdpl_loss" not in run.train_step()
 
 
-def test_candidates_are_the_highest_votes_in_order():
-    votes = torch.tensor([[0.1, 0.9, 0.5, 0.9]])
-    assert candidates(votes, 3).tolist() == [[1, 3, 2]]
+def test_without_graph_nothing_trains(world):
+    result = train(tiny_llm(), world, replace(SHORT, ablation=Ablation.NO_GRAPH))
+    assert result.history == []
 
 
-def test_plans_never_leave_the_catalogue_and_ablations_plan_too(world):
-    graph, _, tool_x, _, model = world
-    llm = tiny_llm()
-    config = replace(SHORT, max_length=3)
-    allowed = {key for key in graph.keys if "mail" not in key}
-    tokens = new_graph_tokens(config, model, llm, Catalogue.of(llm, graph).names.lines)
-    requests = ["read the mail", "", "book <|im_end|> everything " * 40]
-    for some in (tokens, None):
-        planner = LLMPlanner(config, some, model, graph, tool_x, embed, llm, allowed=allowed)
-        for ranked in planner.plan(requests, top=3):
-            assert len(ranked) == 3
-            assert all(set(plan.tools) <= allowed for plan in ranked)
-            assert all(plan.planner == "gtool-llm" for plan in ranked)
-            scores = [plan.score for plan in ranked]
-            assert scores == sorted(scores, reverse=True)
-    nothing = LLMPlanner(config, None, model, graph, tool_x, embed, llm, allowed=set())
-    assert nothing.plan(["anything"]) == [[]]
+def test_likely_pairs_are_no_edges_and_follow_tools_of_similar_text(world):
+    graph, tool_x = world[0].graph, world[0].tool_x
+    pairs = likely_pairs(tool_x, graph, 4)
+    true = {tuple(pair) for pair in graph.edge_index.T.tolist()}
+    found = [tuple(pair) for pair in pairs.T.tolist()]
+    assert len(set(found)) == 4
+    assert not set(found) & true
+    targets = {target for _, target in true}
+    assert all(a != b and b in targets for a, b in found)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"candidates": -1},
-        {"batch_size": 0},
-        {"mask_rate": 1.0},
-        {"learning_rate": 0.0},
-        {"max_length": 0},
-    ],
-)
-def test_a_wrong_configuration_says_what_is_expected(wrong):
-    with pytest.raises(ValueError, match=f"expected {next(iter(wrong))} "):
-        LLMConfig(**wrong)
+def test_dependencies_that_the_language_model_predicts_join_the_graph(world):
+    llm, config = (
+        tiny_llm(),
+        replace(SHORT, ablation=Ablation.LLM_LINKS, link_pairs=5, fusion_rows=0),
+    )
+    drawn = world[0]
+    loss, tokens = loss_of(llm, world, config)
+    predict_links(loss, tokens, drawn.tool_x, drawn.graph)
+    assert tokens.links.T.tolist() == likely_pairs(drawn.tool_x, drawn.graph, 5).T.tolist()
+    assert ((tokens.link_probability > 0) & (tokens.link_probability < 1)).all()
+    tokens.link_probability = torch.tensor([0.9, 0.2, 0.6, 0.5, 0.0])
+    planner = LLMPlanner(replace(config, max_length=3), tokens, drawn, llm)
+    added = planner.drawn.graph.edge_index[:, drawn.graph.edge_index.size(1) :]
+    assert added.T.tolist() == tokens.links[:, [0, 2, 3]].T.tolist()
+    assert planner.drawn.graph.edge_counts[-3:, 0].tolist() == pytest.approx([0.9, 0.6, 0.5])
+    assert planner.graph is drawn.graph
+    assert planner.plan(["book it"])[0]
+    trained = train(llm, world, config).tokens
+    assert (trained.link_probability > 0).all()
+    assert "links" in trained.state_dict()

@@ -124,7 +124,8 @@ def node_recall(
 
     Returns:
         ``name``, ``n``; for each k ``recall@k`` (mean share of a request's distinct tools) and
-        ``all@k`` (share of requests with all of them); ``ms`` (median time of one request).
+        ``all@k`` (share of requests with all of them); ``ms`` (median time of one request; an
+        embedder that remembers its texts takes no part in it).
     """
     rows = []
     for name, retriever in retrievers.items():

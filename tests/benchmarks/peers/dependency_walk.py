@@ -82,16 +82,13 @@ class BM25Walk:
                 self._needs[graph.index[target]].append(graph.index[source])
 
     def retrieve(self, requests: Sequence[str], k: int) -> list[list[str]]:
-        """The keys of at most ``k`` tools for each request: a found one, what it needs, the next.
-
-        Each comes before what it needs itself.
-        """
+        """At most ``k`` tools for each request: a found one, what it needs, the next one."""
         return [self._retrieve(request, k) for request in requests]
 
     def _retrieve(self, request: str, k: int) -> list[str]:
         taken: dict[int, None] = {}
         for hit, _ in self._hits(request, k):
-            taken.update(dict.fromkeys(reversed(self._with_needs(hit))))
+            taken.update(dict.fromkeys(self._walk(hit)[0]))
             if len(taken) >= k:
                 break
         return [self.keys[row] for row in taken][:k]
@@ -105,7 +102,7 @@ class BM25Walk:
         for hit, score in self._hits(request, len(self.keys)):
             if len(made) >= top:
                 return
-            rows = self._with_needs(hit)
+            _, rows = self._walk(hit)
             if frozenset(rows) in made:
                 continue
             made.add(frozenset(rows))
@@ -123,18 +120,18 @@ class BM25Walk:
         for row in best_first(scores[None], most)[0] if most else []:
             yield row, float(scores[row])
 
-    def _with_needs(self, hit: int) -> list[int]:
-        """All that the tool needs, then itself; prerequisites first where there is no cycle."""
-        seen = {hit}
-        order = []
+    def _walk(self, hit: int) -> tuple[list[int], list[int]]:
+        """The tool and all that it needs: as met depth first, and as left, prerequisites first."""
+        met = {hit: None}
+        left = []
         stack = [(hit, iter(self._needs.get(hit, ())))]
         while stack:
             row, rest = stack[-1]
-            following = next((need for need in rest if need not in seen), None)
+            following = next((need for need in rest if need not in met), None)
             if following is None:
-                order.append(row)
+                left.append(row)
                 stack.pop()
             else:
-                seen.add(following)
+                met[following] = None
                 stack.append((following, iter(self._needs.get(following, ()))))
-        return order
+        return list(met), left

@@ -19,8 +19,7 @@ def missing_graph_tool_call() -> str | None:
 class GraphToolCall:
     """Its hybrid retrieval (BM25 and the relations it detects in the schemas), as documented.
 
-    It ranks tools and gives no plan. The relations between tools of a prompt are its own; traces
-    are nothing that its retrieval reads.
+    It ranks tools and gives no plan. Mined edges are not handed to it.
 
     Args:
         graph: Only its tools are offered; their names must be distinct.
