@@ -87,6 +87,7 @@ def read_examples(frame: pl.DataFrame, split: str | None = None) -> list[Example
             links=tuple((int(s), int(t)) for s, t in json.loads(row["links"])),
             has_links=row["has_links"],
             split=split or row["split"],
+            group=row.get("group") or "",
         )
         for row in frame.iter_rows(named=True)
     ]

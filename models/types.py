@@ -65,6 +65,8 @@ class Example:
         links: Gold dependencies, or empty where the source states none.
         has_links: Whether ``links`` are gold (an empty tuple then means "no dependency").
         split: ``train``, ``validation`` or ``test``.
+        group: What the row has in common with those that the split keeps on its side, such as the
+            tool sequence: in use a request meets no row of its own group. Empty: it stands alone.
     """
 
     id: str
@@ -73,6 +75,7 @@ class Example:
     links: tuple[Link, ...] = ()
     has_links: bool = False
     split: str = "train"
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -491,11 +491,14 @@ def training_rows(con: duckdb.DuckDBPyConnection, version: GraphVersion) -> pl.D
     """The rows of a version's state that training may see, by id.
 
     A request that is held out is never trained on, not even with another plan: runs of one
-    request by several agents lie on both sides of a split by tool sequence.
-    Columns: id, source, request, tools, links, has_links, split (lists as JSON).
+    request by several agents lie on both sides of a split by tool sequence. Only where time divides
+    may it have come before.
+    Columns: id, source, request, tools, links, has_links, split, group (lists as JSON). Rows of one
+    group are on one side of the split together.
     """
     con.execute(query("learning_row"), {"state": version.state})
-    rows: pl.DataFrame = con.execute(query("training_row")).pl()
+    is_by_time = version.parameters.get("split") == "by-time"
+    rows: pl.DataFrame = con.execute(query("training_row"), {"is_by_time": is_by_time}).pl()
     return rows
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import polars as pl
@@ -20,8 +20,12 @@ from warehouse.connection import query, transaction
 from warehouse.errors import WarehouseError
 from warehouse.evidence import SUCCESS
 
-RULES = 2
+RULES = 3
 """Grows when the same rows would give other nodes or edges; part of every version's id."""
+
+Split = Literal["default", "own", "by-sequence", "by-conversation", "by-time"]
+"""What divides rows into training, validation and test. By default the source's own split, and the
+sequence of tools where it ships none."""
 
 _ANEW = -1
 """The number before all numbers."""
@@ -35,12 +39,14 @@ _PARTS = 2
 class GraphParameters:
     """What decides which rows are held out.
 
-    ``test`` and ``validation`` are shares of the tool sequences, ``seed`` draws them.
+    ``test`` and ``validation`` are shares of what ``split`` keeps together, ``seed`` draws them.
+    By default that is the tool sequence, and where a source ships a split, the request.
     """
 
     seed: int = 0
     test: float = 0.2
     validation: float = 0.1
+    split: Split = "default"
 
     def to_json(self) -> dict[str, Any]:
         """As hashed into the version's id."""
@@ -49,6 +55,7 @@ class GraphParameters:
             "seed": self.seed,
             "test": self.test,
             "validation": self.validation,
+            "split": self.split,
         }
 
 
@@ -147,7 +154,11 @@ def _has_rows(con: duckdb.DuckDBPyConnection, table: str) -> bool:
 def _is_same_draw(settings: str, parameters: GraphParameters) -> bool:
     """Whether plans that were mined under those settings would be mined alike."""
     known = json.loads(settings)
-    return (known.get("rules"), known.get("seed")) == (RULES, parameters.seed)
+    return (known.get("rules"), known.get("seed"), known.get("split")) == (
+        RULES,
+        parameters.seed,
+        parameters.split,
+    )
 
 
 def _frozen(con: duckdb.DuckDBPyConnection) -> str:
@@ -219,7 +230,14 @@ def _touch_divided(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) 
 
 
 def _divide(con: duckdb.DuckDBPyConnection, parameters: GraphParameters) -> None:
-    con.execute(query("plan_row"), {"test": parameters.test, "validation": parameters.validation})
+    con.execute(
+        query("plan_row"),
+        {
+            "test": parameters.test,
+            "validation": parameters.validation,
+            "split": parameters.split,
+        },
+    )
     con.execute("drop table planned")
 
 
@@ -255,12 +273,15 @@ def _weigh(
         con.execute(statement)
     _count_tools(con, 1)
     con.execute(query("pair"))  # before the plans, which are a lot of text and need the memory
-    con.execute(query("planned"), {"seed": parameters.seed, "after": before_calls})
+    con.execute(
+        query("planned"),
+        {"seed": parameters.seed, "split": parameters.split, "after": before_calls},
+    )
     _divide(con, parameters)
     con.execute(
         "create or replace temp table told_trajectory as "
-        "select s.t, j.trajectory_id, j.source, s.on_day, coalesce(p.split = 'test', false) "
-        "as is_held_out from scope s join trajectory j on j.number = s.t "
+        "select s.t, j.trajectory_id, j.source, s.on_day, coalesce(p.split in ('test', 'none'), "
+        "false) as is_held_out from scope s join trajectory j on j.number = s.t "
         "left join plan_row p using (trajectory_id)"
     )
     con.execute("create or replace temp view trajectory_of as from told_trajectory")
@@ -342,7 +363,10 @@ def _change_rows(con: duckdb.DuckDBPyConnection, state: int) -> None:
     )
     # Without a request a row is of no use to anybody once it is past.
     con.execute("delete from learning_interval where until is not null and request = ''")
-    con.execute("insert into learning_interval select *, ?, null from opening", [state])
+    con.execute(
+        "insert into learning_interval by name select *, ? as since, null as until from opening",
+        [state],
+    )
 
 
 def _change_counts(con: duckdb.DuckDBPyConnection, state: int) -> None:

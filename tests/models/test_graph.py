@@ -66,3 +66,5 @@ def test_examples_come_back_as_they_were_exported():
     assert example.tools == ("s/a", "s/b")
     assert example.links == ((0, 1),)
     assert read_examples(frame, split="test")[0].split == "test"
+    assert example.group == ""
+    assert read_examples(frame.with_columns(group=pl.lit("g")))[0].group == "g"

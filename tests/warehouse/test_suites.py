@@ -1,3 +1,4 @@
+import polars as pl
 import pytest
 
 from tests.factories import tool, trajectory, write_lines
@@ -171,3 +172,34 @@ def test_rows_that_no_planner_could_offer_are_left_out(con, tmp_path):
     )
     assert freeze_suites(con, PARAMETERS, min_rows=1) == []
     assert rows_of(con).is_empty()
+
+
+def test_rows_say_what_the_split_keeps_together(con, tmp_path):
+    """The sequence, or the request where the source ships a split; validation is drawn alike."""
+    drawn = [trajectory(str(i), *"abc"[i % 3 :], f"u{i % 40}") for i in range(160)]
+    own = [
+        {**trajectory(str(i), "a", "b", request=f"Ask {i % 60}"), "split": "train"}
+        for i in range(120)
+    ]
+    own.append({**trajectory("t", "c", request=" ask\t7 "), "split": "train"})
+    deliver(con, tmp_path, *drawn)
+    deliver(con, tmp_path, *own, source="own")
+    rows = rows_of(con).with_columns(
+        pl.when(pl.col("source") == "own")
+        .then(pl.col("request").str.to_lowercase().str.strip_chars().str.replace_all(r"\s+", " "))
+        .otherwise("tools")
+        .alias("common")
+    )
+    by_common = rows.group_by("source", "common").agg(
+        pl.col("group").n_unique().alias("groups"), pl.col("split").n_unique().alias("splits")
+    )
+    assert set(by_common["groups"]) == set(by_common["splits"]) == {1}
+    assert rows["group"].n_unique() == len(by_common)
+    in_own = rows.filter(pl.col("source") == "own").group_by("tools", "split").len()
+    assert 0.02 < in_own.filter(tools='["own/a","own/b"]', split="validation")["len"][0] / 120 < 0.3
+
+
+def test_rows_are_named_by_what_divides_them_too(con, tmp_path):
+    deliver(con, tmp_path, *many(50))
+    ids = {build(con, GraphParameters(split=split)).examples_id for split in ("default", "own")}
+    assert len(ids) == 2

@@ -28,6 +28,7 @@ select
     has_links,
     own_split is not null as has_own_split,
     request <> '' and trajectory_id not in (select trajectory_id from hindered) as is_plannable,
-    split
+    split,
+    split_group
 from present
 order by trajectory_id

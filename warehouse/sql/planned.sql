@@ -1,9 +1,11 @@
 -- One row per trajectory in scope that shows a plan: its tools, links and place in the draw.
 -- grain: trajectory_id.
--- parameters: $seed, $after (links up to this number are not looked at).
+-- parameters: $seed, $split (what divides), $after (links up to this number are not looked at).
 -- needs: scope, told_call.
 -- Kept are calls that did not fail; the same call again at once (tool and arguments) is one step.
--- draw: by sha256(seed, tools), so that equal sequences lie together and a later night moves none.
+-- split_group: what rows have in common that lie on one side together. By default that is the request
+--   where the source ships a split, which knows requests only, else the sequence of tools.
+-- draw: by sha256(seed, what they have in common), so that a later night moves none.
 create or replace temp table planned as
 with
 marked as (
@@ -45,18 +47,35 @@ links as (
     select t, list([source_step, target_step] order by source_step, target_step) as links
     from gold
     group by t
+),
+common as (
+    select
+        p.t,
+        p.tools,
+        case
+            when $split = 'by-sequence' or ($split = 'default' and j.split is null)
+            then array_to_string(p.tools, chr(10))
+            when $split = 'by-conversation' and j.conversation is not null
+            then 'conversation ' || to_json([j.source, j.conversation])
+            when $split = 'by-time' or trim(j.request) = ''
+            then 'row ' || j.trajectory_id
+            else 'request ' || lower(trim(regexp_replace(j.request, '\s+', ' ', 'g')))
+        end as shared
+    from plan p
+    join trajectory j on j.number = p.t
 )
 select
     j.trajectory_id,
     j.source,
     j.request,
-    p.tools,
+    c.tools,
     coalesce(l.links, []) as links,
     s.has_links,
     j.split as own_split,
-    ('0x' || substr(sha256($seed::varchar || chr(10) || array_to_string(p.tools, chr(10))), 1, 8))::bigint
+    substr(sha256(c.shared), 1, 16) as split_group,
+    ('0x' || substr(sha256($seed::varchar || chr(10) || c.shared), 1, 8))::bigint
         / 4294967296.0 as draw
-from plan p
+from common c
 join scope s using (t)
-join trajectory j on j.number = p.t
+join trajectory j on j.number = c.t
 left join links l using (t)
