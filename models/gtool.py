@@ -16,9 +16,9 @@ from models.edges import EdgeTable
 from models.encoder import GToolEncoder, edge_features
 from models.errors import GraphMismatch
 from models.lexicon import Lexicon
-from models.links import plan_links
+from models.links import LinkScorer, chain
 from models.memory import PAD, Recalled, RequestMemory
-from models.types import Embedder, Plan, ToolGraph
+from models.types import Embedder, Link, Plan, ToolGraph
 
 PLAN_BATCH = 64
 """Requests decoded together; bounds the memory of a long request list."""
@@ -236,7 +236,7 @@ class GToolPlanner:
         graph: The graph it was trained on.
         tool_x: Text vectors of the graph's tools, in its order.
         embed: The text encoder that made them.
-        dataflow_namespaces: Namespaces whose plans link by dataflow; see :func:`plan_links`.
+        link_scorer: Decides which steps of a plan depend on which; ``None``: plans are chains.
         allowed: Keys of the tools that plans may hold, not the deprecated ones; ``None``: all.
 
     Raises:
@@ -251,7 +251,7 @@ class GToolPlanner:
         graph: ToolGraph,
         tool_x: Float[Tensor, "num_tools text_channels"],
         embed: Embedder,
-        dataflow_namespaces: Collection[str] = (),
+        link_scorer: LinkScorer | None = None,
         allowed: Collection[str] | None = None,
     ) -> None:
         expected = (graph.num_tools, model.text_channels)
@@ -265,7 +265,7 @@ class GToolPlanner:
         self.graph = graph
         self.tool_x = tool_x
         self.embed = embed
-        self.dataflow_namespaces = frozenset(dataflow_namespaces)
+        self.link_scorer = link_scorer
         self.device = next(model.parameters()).device
         self.allowed: Bool[Tensor, " num_tools"] | None = None
         if allowed is not None and not graph.index.keys() <= set(allowed):
@@ -325,9 +325,12 @@ class GToolPlanner:
             if score == -torch.inf:
                 continue
             tools = tuple(self.graph.keys[row] for row in rows if row != PAD)
-            links = plan_links(tools, self.graph, self.dataflow_namespaces)
-            out.append(Plan(tools, links, score, self.name))
+            out.append(Plan(tools, self.links(tools), score, self.name))
         return out
+
+    def links(self, tools: Sequence[str]) -> tuple[Link, ...]:
+        """Which steps of a plan depend on which earlier ones."""
+        return self.link_scorer.links(tools) if self.link_scorer else chain(len(tools))
 
 
 def graph_lexicon(graph: ToolGraph) -> Lexicon:

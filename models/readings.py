@@ -157,7 +157,7 @@ def on_graph(planner: GToolPlanner, graph: ToolGraph, model: GTool | None = None
         graph,
         planner.tool_x,
         planner.embed,
-        planner.dataflow_namespaces,
+        planner.link_scorer,
         None if planner.allowed is None else {graph.keys[row] for row in offered(planner)},
     )
 

@@ -34,6 +34,7 @@ from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
 from models.candidates import embed_requests
 from models.decoder import FEATURES, PointerDecoder
 from models.gtool import GToolConfig, GToolPlanner
+from models.links import LinkScorer
 from models.metrics import score_plans
 from models.text import RememberingEmbedder, SentenceEmbedder
 from models.training import TrainResult, train_gtool
@@ -150,7 +151,9 @@ def trained(
 def new_planner(bench: Bench, case: Case, result: TrainResult) -> GToolPlanner:
     """The planner that users get of a training."""
     tool_x = bench.embed(case.graph.texts)
-    return GToolPlanner(result.model, case.graph, tool_x, bench.embed, case.dataflow_namespaces)
+    return GToolPlanner(
+        result.model, case.graph, tool_x, bench.embed, LinkScorer.fit(case.graph, case.past, tool_x)
+    )
 
 
 def scored(case: Case, planner: Planner) -> dict[str, list[float]]:
