@@ -94,8 +94,8 @@ def train_llm_readout(
 ) -> LLMTrainResult:
     """Train graph tokens for a frozen LLM, after the graph readout was trained.
 
-    First the tokens of tools learn to say the tools' names (alignment), then request and step
-    tokens learn to say plans, with missing-dependency prediction as a yes or no of the LLM beside
+    First every tool's token learns to say the tool's name (alignment), then request and step tokens
+    learn to say plans, with missing-dependency prediction as a yes or no of the LLM beside
     it (GTool, sections 3.2 and 3.3). The LLM's weights never change. At the end validation rows
     choose the weight of the fusion of both readouts, see ``choose_weight``. Processes that torchrun
     started share each batch; the first one keeps the state and tells of steps.
@@ -377,26 +377,17 @@ class PlanningLoss:
         return torch.cat(found) if found else torch.zeros(0)
 
     def naming_loss(
-        self,
-        node_pieces: Sequence[Float[Tensor, "_ width"]],
-        sequences: Sequence[Sequence[int]],
+        self, node_pieces: Float[Tensor, "tools tokens width"], rows: Sequence[int]
     ) -> Float[Tensor, ""]:
-        """How far node tokens are from saying their tools' names.
-
-        Args:
-            node_pieces: The node tokens of each sequence, see ``GraphTokens.node_pieces``.
-            sequences: The tool rows of their nodes.
-        """
-        lines, end = self.catalogue.names.lines, self.naming.end
+        """How far each node's token is from saying its tool's name."""
+        lines = self.catalogue.names.lines
         reader = self.naming_reader.fork()
         pieces, wanted, targets, at = [], [], [], 0
-        for nodes, rows in zip(node_pieces, sequences, strict=True):
-            answer = plan_tokens(lines, rows, end)
-            piece = torch.cat(
-                [nodes.to(self.llm.dtype), self.after[1], self.llm.embed(answer[:-1])]
-            )
+        for node, row in zip(node_pieces, rows, strict=True):
+            answer = list(lines[row])
+            piece = torch.cat([node.to(self.llm.dtype), self.after[1], self.llm.embed(answer[:-1])])
             pieces.append((reader.root, piece))
-            target = self.naming_target(rows)
+            target = self.naming_target(row)
             first = at + piece.size(0) - len(answer)
             wanted += [first + place for place in target.places]
             targets.append(target)
@@ -404,9 +395,9 @@ class PlanningLoss:
         _, logits = reader.read(pieces, wanted)
         return choice_loss(logits, targets)
 
-    def naming_target(self, rows: Sequence[int]) -> Target:
-        """Where the names of some tools are judged."""
-        return self.catalogue.choices(rows, self.naming.end, self.config.align_tools)
+    def naming_target(self, row: int) -> Target:
+        """Where the name of a tool is judged; its end is due after it."""
+        return self.catalogue.choices([row], self.naming.end, max_length=1)
 
 
 @torch.no_grad()
@@ -565,24 +556,15 @@ class _Run:
         Returns:
             Mean losses over all processes, and how many choices this one's loss is a mean of.
         """
-        rows, hidden = self._next(self.tool_x.size(0)), self._hidden()
-        sequences = []
-        while rows:
-            most = self.config.align_tools
-            length = int(torch.randint(1, most + 1, (1,), generator=self.generator))
-            sequences.append(rows[:length])
-            rows = rows[length:]
-        sequences = self.world.share(sequences)
-        weights = [len(self.loss.naming_target(rows).places) for rows in sequences]
+        hidden = self._hidden()
+        rows = self.world.share(self._next(self.tool_x.size(0)))
+        weights = [len(self.loss.naming_target(row).places) for row in rows]
         total = 0.0
         for part, share in self._parts(weights):
-            some = [sequences[i] for i in part]
+            some = [rows[i] for i in part]
             with self._precision():
-                layers = self._layers(hidden)
-                pieces = [
-                    self.tokens.node_pieces(layers, torch.tensor([rows], device=self.device))[0]
-                    for rows in some
-                ]
+                nodes = torch.tensor(some, device=self.device)[:, None]
+                pieces = self.tokens.node_pieces(self._layers(hidden), nodes)
             loss = self.loss.naming_loss(pieces, some) * share
             torch.autograd.backward(loss)
             total += loss.item()
