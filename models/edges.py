@@ -15,7 +15,7 @@ from models.types import Link
 ADJACENT, DATAFLOW = 0, 1
 """Columns of the counts of an edge."""
 
-Evidence = tuple[Int[Tensor, " pairs"], Float[Tensor, "pairs 2"]]
+Evidence = tuple[Int[Tensor, " _pairs"], Float[Tensor, "_pairs 2"]]
 """What one row adds to a table: codes of pairs (see :class:`EdgeTable`) and their counts."""
 
 

@@ -18,7 +18,6 @@ from models.ablation import Ablation
 from models.candidates import RequestVectors
 from models.dependency import mask_edges, sample_negatives
 from models.distributed import World
-from models.edges import links_within
 from models.errors import TrainingDiverged, UnusableLLM
 from models.fusion import choose_weight
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
@@ -121,30 +120,22 @@ def train_llm_readout(
     """
     graph = planner.graph
     parts, _ = check_examples(graph, examples)
-    plans = {
-        name: [[graph.index[key] for key in examples[row].tools] for row in rows]
-        for name, rows in parts.items()
-    }
-    longest = max(map(len, plans["train"]))
-    config = replace(config, max_length=config.max_length or longest)
-    plans = {name: [plan[: config.max_length] for plan in rows] for name, rows in plans.items()}
     rows = {
         name: Rows(
             [examples[i].request for i in found],
             vectors.rows(found),
-            plans[name],
-            [
-                links_within(examples[i].links, len(plan))
-                for i, plan in zip(found, plans[name], strict=True)
-            ],
+            [[graph.index[key] for key in examples[i].tools] for i in found],
+            [examples[i].links for i in found],
             [examples[i].group or examples[i].id for i in found],
         )
         for name, found in parts.items()
     }
+    longest = max(map(len, rows["train"].plans))
+    config = replace(config, max_length=config.max_length or longest)
     mark = _fingerprint(llm, planner, rows, config, seed, code_version)
     with random_state(seed, llm.device):
         readings, honest = read_rows(planner, rows, config.candidates)
-        run = _Run(llm, planner, rows, readings, config, seed)
+        run = _Run(llm, honest, rows, readings, config, seed)
         if resume_dir is not None:
             run.read(resume_dir, mark)
         while not run.done:
@@ -157,7 +148,7 @@ def train_llm_readout(
                     run.write(resume_dir, mark)
                 if on_step is not None and run.world.first:
                     on_step(run.step, record)
-        tokens = run.best_tokens()
+        tokens = run.best_tokens(graph)
         run.world.check_same("the graph tokens", weights_hash(tokens.state_dict()))
         chosen = [examples[row] for row in parts["validation"][: config.fusion_rows]]
         if chosen:
@@ -434,7 +425,8 @@ class _Run:
         config: LLMConfig,
         seed: int,
     ) -> None:
-        self.config, self.device, self.rows, self.graph = config, llm.device, rows, planner.graph
+        self.config, self.device, self.graph = config, llm.device, planner.graph
+        self.rows = {name: part.cut(config.max_length) for name, part in rows.items()}
         self.world = World.current()
         self.tool_x = planner.tool_x.float().to(self.device)
         self.generator = torch.Generator().manual_seed(seed)
@@ -516,11 +508,11 @@ class _Run:
                 f"learning rate ({self.config.learning_rate:g}) or look for odd data"
             )
 
-    def best_tokens(self) -> GraphTokens:
-        """The tokens with the chosen weights, and the links that the LLM then predicts."""
+    def best_tokens(self, graph: ToolGraph) -> GraphTokens:
+        """The tokens with the chosen weights, and the links that the LLM misses in the graph."""
         self.tokens.load_state_dict(self.tokens.state_dict() | self.best)
         if self.config.ablation is Ablation.LLM_LINKS:
-            predict_links(self.loss, self.tokens, self.tool_x.cpu(), self.graph)
+            predict_links(self.loss, self.tokens, self.tool_x.cpu(), graph)
         return self.tokens.eval()
 
     def write(self, folder: Path, mark: str) -> None:

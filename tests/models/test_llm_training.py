@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from models.ablation import Ablation
+from models.candidates import embed_requests
 from models.distributed import World
 from models.errors import TrainingDiverged
 from models.fusion import Chosen
@@ -54,21 +55,26 @@ def train(llm, world, config=SHORT, **options):
 
 def rows_of(world):
     """The rows of both splits, as training takes them."""
-    drawn, examples, request_x = world
+    drawn, examples, vectors = world
     parts = {}
     for split in ("train", "validation"):
         some = [i for i, example in enumerate(examples) if example.split == split]
-        plans = [[drawn.graph.index[key] for key in examples[i].tools] for i in some]
-        parts[split] = Rows([examples[i].request for i in some], request_x[some], plans)
+        parts[split] = Rows(
+            [examples[i].request for i in some],
+            vectors.rows(some),
+            [[drawn.graph.index[key] for key in examples[i].tools] for i in some],
+            [examples[i].links for i in some],
+            [examples[i].id for i in some],
+        )
     return parts
 
 
 def run_of(llm, world, config=SHORT):
     rows = rows_of(world)
-    readings, _ = read_rows(world[0], rows, config.candidates)
+    readings, honest = read_rows(world[0], rows, config.candidates)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return _Run(llm, world[0], rows, readings, replace(config, max_length=3), seed=0)
+        return _Run(llm, honest, rows, readings, replace(config, max_length=3), seed=0)
 
 
 def loss_of(llm, world, config=SHORT):
@@ -115,9 +121,9 @@ def only(world, *names, request="do it"):
     graph, x = ToolGraph("v", keys, texts, *empty_edges()), drawn.tool_x[rows]
     some = [replace(e, tools=keys[:1], request=request or e.request) for e in examples]
     config = GToolConfig(hidden_channels=16, epochs=1, batch_size=8, min_steps=1)
-    request_x = letter_vectors([e.request for e in some])
-    model = train_gtool(graph, x, some, request_x, config, seed=0).model
-    return GToolPlanner(model, graph, x, letter_vectors), some, request_x
+    vectors = embed_requests([e.request for e in some], letter_vectors)
+    model = train_gtool(graph, x, some, vectors, config, seed=0).model
+    return GToolPlanner(model, graph, x, letter_vectors), some, vectors
 
 
 @pytest.mark.parametrize("request_text", ["", "long " * 2000, "<|im_end|>"])
