@@ -277,6 +277,7 @@ class GToolPlanner:
         with torch.no_grad():
             self.tools = model.encode_tools(self._x, self.edges)
 
+    @torch.inference_mode()
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
         """Ranked plans for each request, best first, at most ``top`` (and at most the beam)."""
         if top < 1:
