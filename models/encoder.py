@@ -20,6 +20,22 @@ def edge_features(
     return torch.cat([logs, logs.new_zeros(logs.size(0), 1)], dim=1)
 
 
+class ToolLayers(list[Tensor]):
+    """Tool states before each layer and after the last, with each layer's keys and values.
+
+    Requests attend to the very keys and values that tools attend to; here they are found again.
+
+    Attributes:
+        keys: One tensor a layer, of shape ``[num_tools, heads, channels]``.
+        values: Likewise.
+    """
+
+    def __init__(self, x: Float[Tensor, "num_tools in_channels"]) -> None:
+        super().__init__([x])
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+
 class GToolEncoder(nn.Module):
     r"""The request-specific graph encoder of GTool <https://arxiv.org/abs/2508.12725>.
 
@@ -92,11 +108,23 @@ class GToolEncoder(nn.Module):
         x: Float[Tensor, "num_tools in_channels"],
         edge_index: Int[Tensor, "2 num_edges"],
         edge_attr: Float[Tensor, "num_edges edge_dim"],
-    ) -> list[Tensor]:
+    ) -> ToolLayers:
         """Tool states before each layer and after the last: ``num_layers + 1`` tensors."""
-        states = [x]
+        states = ToolLayers(x)
         for layer, conv in enumerate(self.convs):
-            states.append(self._between(layer, conv(states[-1], edge_index, edge_attr)))
+            assert isinstance(conv, TransformerConv)
+            h = states[-1]
+            query, key, value = (
+                lin(h).view(-1, conv.heads, conv.out_channels)
+                for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+            )
+            message = conv.propagate(
+                edge_index, query=query, key=key, value=value, edge_attr=edge_attr
+            )
+            conv._alpha = None  # or the layer would keep its attention, as its forward does not
+            states.keys.append(key)
+            states.values.append(value)
+            states.append(self._between(layer, message.flatten(1) + conv.lin_skip(h)))
         return states
 
     def encode_requests(
@@ -107,15 +135,14 @@ class GToolEncoder(nn.Module):
         The request edges are identical, so their projection is computed once a layer; it moves all
         attention scores of a request by the same amount, which softmax takes out again.
         """
+        assert isinstance(states, ToolLayers), "expected what encode_tools gave"
         for layer, conv in enumerate(self.convs):
             assert isinstance(conv, TransformerConv)
-            heads, channels = conv.heads, conv.out_channels
-            query = conv.lin_query(r).view(-1, heads, channels)
-            key = conv.lin_key(states[layer]).view(-1, heads, channels)
-            value = conv.lin_value(states[layer]).view(-1, heads, channels)
-            score = torch.einsum("bhc,nhc->bhn", query, key) / channels**0.5
-            message = torch.einsum("bhn,nhc->bhc", score.softmax(dim=-1), value)
-            out = message.flatten(1) + conv.lin_edge(self.request_edge) + conv.lin_skip(r)
+            query = conv.lin_query(r).view(-1, conv.heads, conv.out_channels).transpose(0, 1)
+            key, value = states.keys[layer].permute(1, 2, 0), states.values[layer].transpose(0, 1)
+            score = query @ key / conv.out_channels**0.5
+            message = (score.softmax(dim=-1) @ value).transpose(0, 1).flatten(1)
+            out = message + conv.lin_edge(self.request_edge) + conv.lin_skip(r)
             r = self._between(layer, out)
         return r
 

@@ -49,6 +49,12 @@ def test_it_equals_pyg_without_any_edge(num_tools):
     assert torch.allclose(model.encode_requests(requests, states), answers, atol=1e-5)
 
 
+def test_a_layer_keeps_nothing_of_a_pass():
+    model = encoder()
+    model.encode_tools(torch.randn(4, 6), EDGES, edge_features(COUNTS))
+    assert all(conv._alpha is None for conv in model.convs)
+
+
 def test_requests_do_not_touch_each_other():
     model = encoder().eval()
     states = model.encode_tools(torch.randn(4, 6), EDGES, edge_features(COUNTS))
