@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from models.ablation import Ablation
 from models.errors import CheckpointMismatch, GraphMismatch
 from models.fusion import FusionPlanner
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
@@ -148,7 +149,8 @@ def load_planner(
     links = _read_tensors(folder / LINKS_FILE, head["links_hash"])
     keys, texts = tuple(head["keys"]), tuple(head["texts"])
     try:
-        config = GToolConfig(**head["config"])
+        values = head["config"]
+        config = GToolConfig(**values | {"ablation": Ablation(values["ablation"])})
         tool_x, edge_index = tensors["tool_x"], tensors["edge_index"]
         graph = ToolGraph(head["graph_version"], keys, texts, edge_index, tensors["edge_counts"])
         _check_graph(folder, graph)
