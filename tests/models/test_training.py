@@ -149,12 +149,12 @@ def test_two_threads_repeat_to_the_bit():
     source, target = index // 89, index % 89
     edges = torch.stack([source, target + (target >= source).long()])
     graph = ToolGraph("v", keys, keys, edges, torch.ones(600, 2))
-    plans = torch.randint(90, (44, 3), generator=draw).tolist()
+    plans = torch.randint(90, (24, 3), generator=draw).tolist()
     rows = [
         Example(str(i), "", tuple(keys[t] for t in plan), split="train" if i > 3 else "validation")
         for i, plan in enumerate(plans)
     ]
-    tool_x, request_x = torch.randn(90, 32, generator=draw), torch.randn(44, 32, generator=draw)
+    tool_x, request_x = torch.randn(90, 32, generator=draw), torch.randn(24, 32, generator=draw)
     x = normalize(tool_x, dim=1), normalize(request_x, dim=1)
     config = GToolConfig(hidden_channels=64, epochs=1, min_steps=1, beam_width=2)
     hashes = {train_gtool(graph, x[0], rows, x[1], config, seed=0).weights_hash for _ in range(2)}
