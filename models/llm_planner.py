@@ -10,13 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.ablation import Ablation
+from models.candidates import embed_requests
 from models.errors import GraphMismatch, PromptTooLong
 from models.graph_tokens import GraphTokens, LLMConfig
 from models.gtool import GToolPlanner
 from models.llm import FrozenLLM, Reader
 from models.llm_decoding import DecodeStats, Ranked, constrained_search
 from models.prompt import PLANNING, Frame, Names, frame, listed, plan_tokens
-from models.readings import Readings, offered, on_graph, read_requests
+from models.readings import Readings, offered, on_graph, read_vectors
 from models.trie import ROOT, TokenTrie
 from models.types import Plan, ToolGraph
 
@@ -208,6 +209,8 @@ class LLMPlanner:
         self, requests: Sequence[str], plans: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[Ranked]]:
         """What the LLM says of given plans: tool rows that it may write, several a request."""
+        if not self.catalogue.offered:
+            return [[] for _ in requests]
         judged: list[list[Ranked]] = []
         for start in range(0, len(requests), DECODE_BATCH):
             part = slice(start, start + DECODE_BATCH)
@@ -216,11 +219,12 @@ class LLMPlanner:
 
     def prompts(self, requests: Sequence[str]) -> list[Float[Tensor, "tokens width"]]:
         """What stands behind the shared text for each request, up to its answer."""
-        readings = self._readings(requests)
+        vectors = embed_requests(requests, self.drawn.embed)
+        readings = read_vectors(self.drawn, requests, vectors, self.config.candidates)
         words = [self.llm.embed(ids) for ids in self._words(requests, readings)]
         if self.config.ablation is Ablation.NO_GRAPH:
             return [torch.cat([word, self.after]) for word in words]
-        x = self.drawn.embed(requests).float().to(self.llm.device)
+        x = vectors.x.float().to(self.llm.device)
         pieces = self.tokens.graph_pieces(x, self.layers, readings)
         return [
             torch.cat([word, piece.to(self.llm.dtype), self.after])
@@ -234,11 +238,8 @@ class LLMPlanner:
     def named(self, rows: Sequence[int], score: float) -> Plan:
         """A plan by key, with links."""
         tools = tuple(self.graph.keys[row] for row in rows)
-        links = self.drawn.links(tools)
+        links = self.drawn.links([self.drawn.graph.keys[row] for row in rows])
         return Plan(tools, links, score, self.name)
-
-    def _readings(self, requests: Sequence[str]) -> Readings:
-        return read_requests(self.drawn, requests, self.config.candidates)
 
     def _words(self, requests: Sequence[str], readings: Readings) -> list[list[int]]:
         """Tokens of the requests and of what is listed with each."""

@@ -77,7 +77,21 @@ def read_requests(planner: GToolPlanner, requests: Sequence[str], count: int) ->
         requests: At least one.
         count: Candidates of each, at most.
     """
-    return _read_vectors(planner, requests, embed_requests(requests, planner.embed), count)
+    return read_vectors(planner, requests, embed_requests(requests, planner.embed), count)
+
+
+@torch.no_grad()
+def read_vectors(
+    planner: GToolPlanner, requests: Sequence[str], vectors: RequestVectors, count: int
+) -> Readings:
+    """As :func:`read_requests`, with the requests' text vectors at hand."""
+    found = []
+    for start in range(0, len(requests), PLAN_BATCH):
+        part = slice(start, start + PLAN_BATCH)
+        some = vectors.rows(part).to(planner.device)
+        candidates, said = planner.candidates(requests[part], some), planner.recall(some.x)
+        found.append(_read(planner.model, planner.tools, candidates, said, count))
+    return _joined(found)
 
 
 @torch.no_grad()
@@ -144,7 +158,7 @@ def read_rows(
     back = torch.tensor(ordered).argsort().tolist()
     return {
         "train": _joined(found).take(back),
-        "validation": _read_vectors(honest, validation.texts, validation.vectors, count),
+        "validation": read_vectors(honest, validation.texts, validation.vectors, count),
     }, honest
 
 
@@ -170,19 +184,6 @@ def offered(planner: GToolPlanner) -> tuple[int, ...]:
 def _evidence(rows: Rows, num_tools: int) -> list[Evidence]:
     """What each row has added to the graph."""
     return [row_evidence(*row, num_tools) for row in zip(rows.plans, rows.links, strict=True)]
-
-
-def _read_vectors(
-    planner: GToolPlanner, requests: Sequence[str], vectors: RequestVectors, count: int
-) -> Readings:
-    """What a planner says of new requests, part by part."""
-    found = []
-    for start in range(0, len(requests), PLAN_BATCH):
-        part = slice(start, start + PLAN_BATCH)
-        some = vectors.rows(part).to(planner.device)
-        candidates, said = planner.candidates(requests[part], some), planner.recall(some.x)
-        found.append(_read(planner.model, planner.tools, candidates, said, count))
-    return _joined(found)
 
 
 def _read(

@@ -35,6 +35,7 @@ import torch
 from torch.nn import functional as F
 
 from models.ablation import Ablation
+from models.candidates import embed_requests
 from models.checkpoint import Readout, load_llm_planner, load_planner, save_planner
 from models.errors import CheckpointMismatch
 from models.evaluation import evaluate
@@ -47,6 +48,7 @@ from models.llm_planner import LLMPlanner
 from models.llm_training import PlanningLoss, train_llm_readout
 from models.prompt import PLANNING, frame, plan_tokens
 from models.readings import read_requests
+from models.splits import with_validation
 from models.types import Embedder, Example, Planner
 from tasks import graphs, ingesting, training
 from tasks.embedding import shared_embedder
@@ -90,7 +92,7 @@ def spoken(
         llm,
         drawn,
         examples,
-        drawn.embed([example.request for example in examples]),
+        embed_requests([example.request for example in examples], drawn.embed),
         config,
         seed=0,
         on_step=lambda step, record: print(config.mode, step, record, flush=True),
@@ -342,7 +344,8 @@ def measure(args: argparse.Namespace, home: Path) -> dict[str, Any]:
     drawn = load_planner(registry.planner_folder(str(latest.version)), embed)
     suite, rows = next(iter(graphs.load_suites(settings).items()))
     rows = [rows[i * len(rows) // args.requests] for i in range(min(args.requests, len(rows)))]
-    examples = graphs.learning_data(settings).examples
+    data = graphs.learning_data(settings)
+    examples, _ = with_validation(data.examples, settings.validation_share)
     report: dict[str, Any] = {
         "set": suite.name,
         "llm": llm.name,

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from sets import mine_graph, read_lines, share
 
+from models.candidates import embed_requests
 from models.encoder import edge_features
 from models.gtool import GToolConfig
 from models.predicted import (
@@ -187,18 +188,18 @@ def logits(
         if e.tools in known_now
     ]
     before, after = evidence.of(now), evidence.of(~now)
-    request_x = embed([example.request for example in kept])
+    vectors = embed_requests([example.request for example in kept], embed)
     index, counts = tensors(before, n)
     known = ToolGraph("now", graph.keys, graph.texts, index, counts)
     config = GToolConfig(epochs=epochs)
-    model = train_gtool(known, tool_x, kept, request_x, config, seed=0).model.eval()
+    member = train_gtool(known, tool_x, kept, vectors, config, seed=0).model.member(0)
     half, other = before.halves(np.random.default_rng(0))
     for name, seen, told in (("came later", before, after), ("hidden in use only", half, other)):
         index, counts = tensors(seen, n)
         with torch.no_grad():
-            h = model.encoder.encode_tools(tool_x, index, edge_features(counts))[-1]
+            h = member.encoder.encode_tools(tool_x, index, edge_features(counts))[-1]
             pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n)).T
-            score = model.dependency(h, pairs).double().sigmoid().numpy()
+            score = member.dependency(h, pairs).double().sigmoid().numpy()
         free = (seen.counts(n).toarray() == 0) & ~np.eye(n, dtype=bool)
         came = (told.counts(n).toarray() > 0)[free].astype(float)
         found = agreement(score.reshape(n, n)[free], came)

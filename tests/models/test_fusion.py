@@ -8,9 +8,11 @@ import torch
 from models import fusion
 from models.fusion import FusionPlanner, Judged, agreement, choose_weight, likeness, proposals
 from models.graph_tokens import LLMConfig, new_graph_tokens
+from models.gtool import GToolPlanner
+from models.links import LinkScorer
 from models.llm_planner import Catalogue, LLMPlanner
 from models.types import Plan
-from tests.factories import chores_planner, tiny_llm
+from tests.factories import chores_planner, letter_vectors, tiny_llm
 
 CONFIG = LLMConfig(candidates=3, projector_channels=16, max_length=3, beam_width=2)
 REQUESTS = ["find_hotel then book_hotel in Oslo", "translate it", ""]
@@ -98,6 +100,37 @@ def test_the_weight_is_part_of_the_configuration(readouts):
     drawn, spoken = readouts
     other = LLMPlanner(replace(CONFIG, fusion_weight=0.3), spoken.tokens, drawn, spoken.llm)
     assert FusionPlanner(drawn, other).weight == 0.3
+
+
+def test_without_a_tool_to_offer_there_is_no_plan(readouts):
+    drawn, spoken = readouts
+    none = GToolPlanner(drawn.model, drawn.graph, drawn.tool_x, letter_vectors, None, set())
+    fused = FusionPlanner(none, LLMPlanner(CONFIG, spoken.tokens, none, spoken.llm), 0.5)
+    assert fused.plan(REQUESTS) == [[], [], []]
+
+
+def test_tools_that_were_renamed_are_linked_by_what_was_learnt_of_them(readouts):
+    drawn, spoken = readouts
+    row, new = drawn.graph.index["chores/book_hotel"], "chores/reserve_hotel"
+    keys = tuple(new if i == row else key for i, key in enumerate(drawn.graph.keys))
+    graphs = drawn.graph, replace(drawn.graph, keys=keys)
+    before, after = (
+        GToolPlanner(
+            drawn.model,
+            graph,
+            drawn.tool_x,
+            letter_vectors,
+            LinkScorer.fit(graph, [], drawn.tool_x),
+        )
+        for graph in graphs
+    )
+    renamed = LLMPlanner(CONFIG, spoken.tokens, before, spoken.llm)
+    renamed.graph = after.graph
+    plan = renamed.named([drawn.graph.index["chores/find_hotel"], row], 1.0)
+    assert plan.tools == ("chores/find_hotel", new)
+    assert plan.links == ((0, 1),)
+    for ranked in FusionPlanner(after, renamed, 0.5).plan(REQUESTS, top=8):
+        assert all(set(plan.tools) <= set(keys) for plan in ranked)
 
 
 def test_likeness_is_1_for_the_same_plan_alone():

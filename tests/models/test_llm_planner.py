@@ -23,7 +23,7 @@ def planner(llm=None, allowed=None, **options):
     """A planner whose tokens have learnt nothing."""
     drawn, llm = chores_planner()[0], llm or tiny_llm()
     if allowed is not None:
-        drawn = GToolPlanner(drawn.model, drawn.graph, drawn.tool_x, letter_vectors, (), allowed)
+        drawn = GToolPlanner(drawn.model, drawn.graph, drawn.tool_x, letter_vectors, None, allowed)
     config = replace(CONFIG, **options)
     lines = Catalogue.of(llm, drawn.graph).names.lines
     with torch.random.fork_rng():

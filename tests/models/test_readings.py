@@ -83,7 +83,7 @@ def test_behind_the_plans_candidates_come_by_how_well_they_fit():
 def test_blocked_tools_are_no_candidates():
     drawn = chores_planner()[0]
     allowed = set(drawn.graph.keys[2:4])
-    few = GToolPlanner(drawn.model, drawn.graph, drawn.tool_x, letter_vectors, (), allowed)
+    few = GToolPlanner(drawn.model, drawn.graph, drawn.tool_x, letter_vectors, None, allowed)
     assert offered(few) == (2, 3)
     assert offered(drawn) == tuple(range(10))
     readings = read_requests(few, REQUESTS, 4)
