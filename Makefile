@@ -45,6 +45,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_history.py --nights 20 --edges 50000 --sizes 2000x200000
 	$(BIN)/python tests/benchmarks/bench_mining.py --data $(dir $(DATA))
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
+	$(BIN)/python tests/benchmarks/bench_links.py --data $(dir $(DATA))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
