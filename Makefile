@@ -59,6 +59,7 @@ bench-accuracy: $(VENV)/.installed-dev
 
 bench-gpu:
 	PYTHONPATH=. $(GPU_PYTHON) tests/benchmarks/bench_gpu.py --data $(GPU_DATA)
+	$(BIN)/python tests/benchmarks/bench_links.py --data $(dir $(DATA))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from models.errors import GraphMismatch
-from models.links import LinkScorer, plan_links
+from models.links import MAX_STEPS, LinkScorer, plan_links
 from models.types import Example, ToolGraph, empty_edges
 
 GRAPH = ToolGraph(
@@ -133,6 +133,14 @@ def test_learnt_links_go_forward_sorted_by_target(scorer, tools):
     assert ((probability >= 0) & (probability <= 1)).all()
 
 
+def test_many_plans_are_linked_as_each_by_itself(scorer, monkeypatch):
+    monkeypatch.setattr("models.links._ENTRIES_AT_ONCE", 32)
+    names = ["find buy", "", "log find buy pay", "find row/a", "ask", "find find buy buy"] * 3
+    plans = [[n if "/" in n else f"go/{n}" for n in plan.split()] for plan in names]
+    assert scorer.links_of(plans) == [scorer.links(plan) for plan in plans]
+    assert scorer.links_of([]) == []
+
+
 def test_links_are_those_of_the_highest_expected_f1(scorer):
     tools = [f"go/{name}" for name in ("find", "log", "buy", "pay")]
     probability = scorer.probabilities(tools)
@@ -222,3 +230,9 @@ def test_a_new_tool_is_linked_by_text_and_namespace(scorer):
 def test_vectors_of_another_graph_are_refused():
     with pytest.raises(GraphMismatch, match="7 tools, got 6"):
         LinkScorer.fit(LEARNING, PAST, UNIT[:6])
+
+
+def test_endless_plans_are_not_learnt_from(scorer):
+    endless = example("find buy " * (MAX_STEPS // 2) + "log", [(0, 1)])
+    again = LinkScorer.fit(LEARNING, [*PAST, endless], UNIT)
+    assert torch.equal(again.state()["weights"], scorer.state()["weights"])
