@@ -22,6 +22,9 @@ BASELINES = ("retrieval", "nearest", "popularity", "sgc")
 WORST_LOSS = 0.02
 """Of a mean, in the bad direction, that an interval has to exclude."""
 
+MISSING_PLANNERS = ("gtool", "gtool without memory", "sgc")
+KINDS = ("catalogue", "past")
+
 Record = Mapping[str, Any]
 
 
@@ -62,7 +65,13 @@ def write_report(records: Sequence[Record], out: Path) -> None:
     if not records:
         return
     lines = ["# How good the plans are", "", *_surroundings(records)]
-    lines += _table(latest(records, "table"), out)
+    table = latest(records, "table")
+    lines += _table(table, out)
+    lines += _ablation(latest(records, "ablation"), out)
+    lines += _missing(latest(records, "missing"), out)
+    lines += _sweep(latest(records, "sweep"))
+    lines += _cold(latest(records, "cold"), table)
+    lines += _transfer(latest(records, "transfer"), table)
     (out / "accuracy.md").write_text("\n".join(lines) + "\n")
 
 
@@ -102,7 +111,7 @@ def _surroundings(records: Sequence[Record]) -> list[str]:
         f"- {', '.join(f'{name} {number}' for name, number in versions.items())}",
         f"- {seen('machine')}",
         f"- test rows were scored {sum(tests.values())} times ({spent}), baselines, peers and "
-        "silenced planners included; every choice was made on validation rows",
+        "silenced planners included; a training chooses on its validation rows alone",
         "",
     ]
 
@@ -271,6 +280,182 @@ def _part_table(cells: Sequence[tuple[Cell, list[Record]]]) -> list[str]:
     return markdown(["set, split", *groups, "carried by"], rows)
 
 
+def _by(records: Sequence[Record], *names: str) -> dict[Any, list[Record]]:
+    """Records by what these fields say, in order of appearance."""
+    found: defaultdict[Any, list[Record]] = defaultdict(list)
+    for record in records:
+        found[tuple(record[name] for name in names)].append(record)
+    return dict(found)
+
+
+def _shown(runs: Sequence[Record], name: str, metrics: Sequence[str] = RULED) -> str:
+    """Means over seeds with their spread; a dash where no run has the planner."""
+    found = [run["planners"][name] for run in runs if name in run["planners"]]
+    if not found:
+        return "–"
+    return " / ".join(spread([np.mean(scores[metric]) for scores in found]) for metric in metrics)
+
+
+def _ablation(records: list[Record], out: Path) -> list[str]:
+    if not records:
+        return []
+    rows = []
+    for (name, split, variant), runs in _by(records, "set", "split", "variant").items():
+        full = {
+            r["seed"]: r
+            for r in records
+            if (r["set"], r["split"], r["variant"]) == (name, split, "full")
+        }
+        pairs = [(run, full[run["seed"]]) for run in runs if run["seed"] in full]
+        change = "–"
+        if pairs and variant != "full":
+            gap = [_pooled([a], "gtool", "n_f1") - _pooled([b], "gtool", "n_f1") for a, b in pairs]
+            change = signed(paired(np.concatenate(gap), [g for a, _ in pairs for g in a["groups"]]))
+        rows.append([f"{name}, {split}", variant, _shown(runs, "gtool"), change])
+    rows.sort(key=lambda row: (row[0], row[1] != "full", row[1]))
+    _plot_ablation(records, out)
+    return [
+        "## Ablation of the graph readout",
+        "",
+        f"Seeds {_seeds(records)}; n-F1 / l-F1 / NED, and n-F1 minus that of `full` with its "
+        "paired 95 % interval. The request memory stays in all of them.",
+        "",
+        *markdown(["set, split", "variant", "n-F1 / l-F1 / NED", "n-F1 to full"], rows),
+        "",
+        "![ablation](ablation.png)",
+        "",
+    ]
+
+
+def _missing(records: list[Record], out: Path) -> list[str]:
+    if not records:
+        return []
+    rows = [
+        [
+            f"{name}, {split}",
+            f"{float(variant):.0%}",
+            f"{statistics.fmean(run['edges'] for run in runs):.0f}",
+            *(_shown(runs, planner, ("n_f1", "l_f1_adjacent")) for planner in MISSING_PLANNERS),
+        ]
+        for (name, split, variant), runs in _by(records, "set", "split", "variant").items()
+    ]
+    _plot_missing(records, out)
+    return [
+        "## Missing edges",
+        "",
+        f"Seeds {_seeds(records)}; n-F1 / l-F1 where a random share of the mined edges is gone "
+        "from the graph, in training and in use alike. Past plans, which the memory recalls, stay; "
+        "`gtool without memory` plans with those features silenced.",
+        "",
+        *markdown(["set, split", "gone", "edges left", *MISSING_PLANNERS], rows),
+        "",
+        "![missing edges](missing.png)",
+        "",
+    ]
+
+
+def _sweep(records: list[Record]) -> list[str]:
+    if not records:
+        return []
+    names = list(dict.fromkeys(r["variant"].split(" = ")[0] for r in records))
+    rows = []
+    for (variant,), runs in _by(records, "variant").items():
+        aucs = [run["mdpl_auc"] for run in runs if run["mdpl_auc"] is not None]
+        shown = [
+            spread([run["validation"][metric] for run in runs])
+            for metric in ("n_f1", "l_f1", "ned")
+        ]
+        default = " (default)" if runs[0]["is_default"] else ""
+        rows.append([variant + default, *shown, spread(aucs) if aucs else "–"])
+    rows.sort(key=lambda row: (names.index(row[0].split(" = ")[0]), float(row[0].split()[2])))
+    first = records[0]
+    return [
+        "## Sweep of missing-dependency prediction",
+        "",
+        f"{first['set']}, {first['split']}, seeds {_seeds(records)}, on validation rows; "
+        "`mask_rate` is the paper's rho, `mdpl_weight` lambda, `mdpl_pairs` alpha.",
+        "",
+        *markdown(["value", "n-F1", "l-F1", "NED", "AUC of hidden edges"], rows),
+        "",
+    ]
+
+
+def _cold(records: list[Record], table: Sequence[Record]) -> list[str]:
+    if not records:
+        return []
+    planners = list(dict.fromkeys(name for record in records for name in record["planners"]))
+    rows = []
+    for (name, split, variant), runs in _by(records, "set", "split", "variant").items():
+        known = [_same_rows(run, table) for run in runs]
+        trained = spread([v for v in known if v is not None]) if any(known) else "–"
+        rows.append(
+            [
+                f"{name}, {split}",
+                variant,
+                f"{statistics.fmean(run['cold_tools'] for run in runs):.0f}",
+                f"{statistics.fmean(len(run['ids']) for run in runs):.0f}",
+                *(_shown(runs, planner, ("recall", "n_f1")) for planner in planners),
+                trained,
+                spread([run["rest"]["n_f1"] for run in runs]),
+            ]
+        )
+    head = ["set, split", "cold tools are", "cold tools", "test rows that need one"]
+    head += [f"{planner}: recall / n-F1" for planner in planners]
+    head += ["trained on them: n-F1", "gtool on the other rows: n-F1"]
+    return [
+        "## Tools without a past",
+        "",
+        f"Seeds {_seeds(records)}. A tenth of the tools is held out: no training row and no edge "
+        "has one. `listed`: the training has them in its catalogue; `added`: they join the trained "
+        "planner's graph afterwards, without retraining. Recall is that of the held-out tools.",
+        "",
+        *markdown(head, rows),
+        "",
+    ]
+
+
+def _transfer(records: list[Record], table: Sequence[Record]) -> list[str]:
+    if not records:
+        return []
+    rows = []
+    for (name, split), runs in _by(records, "set", "split").items():
+        source = runs[0]["variant"].split(", ")[0]
+        kinds = {kind: [r for r in runs if r["variant"].endswith(f", {kind}")] for kind in KINDS}
+        own = [r for r in table if (r["set"], r["split"]) == (name, split)]
+        rows.append(
+            [
+                f"{source} to {name}",
+                *(_shown(part, "gtool") for part in kinds.values()),
+                *(_shown(kinds["past"], other) for other in ("retrieval", "nearest")),
+                _shown(own, "gtool"),
+            ]
+        )
+    head = ["trained on, plans on", "catalogue alone", "with the set's past rows"]
+    return [
+        "## Transfer to other tools",
+        "",
+        f"Seeds {_seeds(records)}; n-F1 / l-F1 / NED. The weights are those of the first set. "
+        "`catalogue alone`: names and descriptions of the second set; `with the set's past rows`: "
+        "also its mined graph and its rows in the memory, nothing learnt from them.",
+        "",
+        *markdown([*head, "retrieval", "nearest", "trained on it"], rows),
+        "",
+    ]
+
+
+def _same_rows(run: Record, table: Sequence[Record]) -> float | None:
+    """n-F1 of the planner that had all evidence, on the rows of a run."""
+    for other in table:
+        if all(other[name] == run[name] for name in ("set", "split", "seed")):
+            value = dict(zip(other["ids"], other["planners"]["gtool"]["n_f1"], strict=True))
+            return statistics.fmean(value[row] for row in run["ids"])
+    return None
+
+
+def _seeds(records: Sequence[Record]) -> str:
+    return ", ".join(map(str, sorted({record["seed"] for record in records})))
+
+
 def best_of(runs: Sequence[Record], names: Iterable[str], metric: str) -> str:
     """The planner with the best mean over all runs."""
     sign = -1.0 if metric == "ned" else 1.0
@@ -278,13 +463,17 @@ def best_of(runs: Sequence[Record], names: Iterable[str], metric: str) -> str:
 
 
 def difference(runs: Sequence[Record], other: str, metric: str) -> Interval:
-    """Mean of the default planner minus another's, over the rows of all runs.
+    """Mean of the default planner minus another's, over the rows of all runs."""
+    gap = _pooled(runs, "gtool", metric) - _pooled(runs, other, metric)
+    return paired(gap, [group for run in runs for group in run["groups"]])
+
+
+def paired(gap: Any, groups: Sequence[str]) -> Interval:
+    """Mean of differences by row with its interval.
 
     Whole groups are drawn: rows of one tool sequence stand or fall together, and so do the runs
     that had the same row in their test.
     """
-    gap = _pooled(runs, "gtool", metric) - _pooled(runs, other, metric)
-    groups = [group for run in runs for group in run["groups"]]
     _, place = np.unique(groups, return_inverse=True)
     size = np.bincount(place).astype(np.float64)
     return bootstrap_mean(np.bincount(place, gap) / size, weights=size)
@@ -334,6 +523,48 @@ def _plot_cells(cells: Sequence[tuple[Cell, list[Record]]], out: Path) -> None:
     axes.set_xlabel("n-F1 on test rows")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     save(figure, out / "accuracy")
+
+
+def _plot_ablation(records: Sequence[Record], out: Path) -> None:
+    """n-F1 of each variant, one panel a set; a bar ends at one standard deviation over seeds."""
+    sets = _by(records, "set", "split")
+    figure, panels = plt.subplots(1, len(sets), figsize=(5 * len(sets), 2.6), squeeze=False)
+    for axes, ((name, split), mine) in zip(panels[0], sets.items(), strict=True):
+        variants = sorted(_by(mine, "variant").items(), key=lambda one: one[0] != ("full",))
+        values = [[np.mean(r["planners"]["gtool"]["n_f1"]) for r in runs] for _, runs in variants]
+        place = np.arange(len(variants))[::-1]
+        mean, deviation = [np.mean(v) for v in values], [np.std(v) for v in values]
+        axes.errorbar(mean, place, xerr=deviation, fmt="o", color="#1f5fa8", capsize=3)
+        axes.set_yticks(place, [variant.replace("_", " ") for (variant,), _ in variants])
+        axes.set_title(f"{name}, {split}", fontsize=10)
+        axes.set_xlabel("n-F1 on test rows")
+    figure.tight_layout()
+    save(figure, out / "ablation")
+
+
+def _plot_missing(records: Sequence[Record], out: Path) -> None:
+    """n-F1 and l-F1 by the share of edges gone, one panel a set and metric."""
+    sets = _by(records, "set", "split")
+    figure, panels = plt.subplots(2, len(sets), figsize=(5 * len(sets), 5.5), squeeze=False)
+    colours = dict(zip(MISSING_PLANNERS, ("#1f5fa8", "#7fb0de", "0.5"), strict=True))
+    for column, ((name, split), mine) in enumerate(sets.items()):
+        for axes, metric in zip(panels[:, column], ("n_f1", "l_f1_adjacent"), strict=True):
+            for planner, colour in colours.items():
+                points = [
+                    (float(gone), [np.mean(run["planners"][planner][metric]) for run in runs])
+                    for (gone,), runs in _by(mine, "variant").items()
+                ]
+                x, mean = [100 * p for p, _ in points], [np.mean(v) for _, v in points]
+                deviation = [np.std(v) for _, v in points]
+                style = {"color": colour, "label": planner, "capsize": 3}
+                axes.errorbar(x, mean, yerr=deviation, marker="o", **style)
+            axes.set_ylabel(f"{NAMES[metric]} on test rows")
+            axes.set_ylim(bottom=0)
+        panels[0, column].set_title(f"{name}, {split}", fontsize=10)
+        panels[1, column].set_xlabel("mined edges gone, %")
+    panels[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    figure.tight_layout()
+    save(figure, out / "missing")
 
 
 def save(figure: Any, path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from models.edges import row_evidence
 from models.graph import tool_text
 from models.types import Example, ToolGraph, empty_edges
 
@@ -68,22 +68,19 @@ def mine_graph(folder: Path, examples: list[Example], dataflow: bool) -> ToolGra
     }
     keys = tuple(sorted(tools))
     index = {key: i for i, key in enumerate(keys)}
-    counts: Counter[tuple[int, int, int]] = Counter()
+    counts: dict[int, torch.Tensor] = {}
     for example in examples:
-        rows = [index.get(key, -1) for key in example.tools]
-        if example.split == "test" or -1 in rows:
+        if example.split == "test" or not all(key in index for key in example.tools):
             continue
-        counts.update((a, b, 0) for a, b in pairwise(rows) if a != b)
-        if dataflow:
-            pairs = {(rows[a], rows[b]) for a, b in example.links if rows[a] != rows[b]}
-            counts.update((a, b, 1) for a, b in pairs)
-    pairs_seen = sorted({(a, b) for a, b, _ in counts})
+        rows = [index[key] for key in example.tools]
+        evidence = row_evidence(rows, example.links if dataflow else (), len(keys))
+        for code, count in zip(evidence[0].tolist(), evidence[1], strict=True):
+            counts[code] = counts.get(code, torch.zeros(2)) + count
     edge_index, edge_counts = empty_edges()
-    if pairs_seen:
-        edge_index = torch.tensor(pairs_seen).T.contiguous()
-        edge_counts = torch.tensor(
-            [[float(counts[a, b, k]) for k in (0, 1)] for a, b in pairs_seen]
-        )
+    if counts:
+        codes = torch.tensor(sorted(counts))
+        edge_index = torch.stack([codes // len(keys), codes % len(keys)])
+        edge_counts = torch.stack([counts[code] for code in codes.tolist()])
     return ToolGraph("bench", keys, tuple(tools[key] for key in keys), edge_index, edge_counts)
 
 
