@@ -1,5 +1,7 @@
 """A trained planner on another graph: tools added since are planned for without retraining."""
 
+from collections.abc import Collection
+
 import torch
 
 from models.errors import GraphMismatch
@@ -60,8 +62,16 @@ def with_tools(model: GTool, graph: ToolGraph, new_graph: ToolGraph) -> GTool:
     return out.eval()
 
 
-def on_graph(planner: GToolPlanner, graph: ToolGraph) -> GToolPlanner:
-    """The planner on another graph, with all its tools; only texts that are new are embedded."""
+def on_graph(
+    planner: GToolPlanner, graph: ToolGraph, allowed: Collection[str] | None = None
+) -> GToolPlanner:
+    """The planner on another graph; only texts that are new are embedded.
+
+    Args:
+        planner: The trained planner.
+        graph: The tools to plan with.
+        allowed: Keys of those that plans may hold; ``None``: all.
+    """
     known = dict(zip(planner.graph.texts, planner.tool_x, strict=True))
     new = [text for text in dict.fromkeys(graph.texts) if text not in known]
     if new:
@@ -70,4 +80,25 @@ def on_graph(planner: GToolPlanner, graph: ToolGraph) -> GToolPlanner:
     tool_x = torch.stack(rows) if rows else planner.tool_x[:0]
     model = with_tools(planner.model, planner.graph, graph)
     scorer = planner.link_scorer.on(graph, tool_x) if planner.link_scorer else None
-    return GToolPlanner(model, graph, tool_x, planner.embed, scorer)
+    return GToolPlanner(model, graph, tool_x, planner.embed, scorer, allowed)
+
+
+def extended(old: ToolGraph, newer: ToolGraph) -> ToolGraph:
+    """A graph with the tools that a newer one adds, and what is known of their edges by now.
+
+    Among the tools of the old graph edges stay as they were trained on.
+    """
+    keys = tuple(sorted({*old.keys, *newer.keys}))
+    index = {key: row for row, key in enumerate(keys)}
+    texts = dict(zip(newer.keys, newer.texts, strict=True))
+    texts |= dict(zip(old.keys, old.texts, strict=True))
+    parts, counts = [], []
+    for graph in (old, newer):
+        row = torch.tensor([index[key] for key in graph.keys], dtype=torch.int64)
+        is_new = torch.tensor([key not in old.index for key in graph.keys], dtype=torch.bool)
+        source, target = graph.edge_index
+        some = is_new[source] | is_new[target] if graph is newer else torch.ones_like(source).bool()
+        parts.append(row[graph.edge_index[:, some]])
+        counts.append(graph.edge_counts[some])
+    edge_index, edge_counts = torch.cat(parts, dim=1), torch.cat(counts)
+    return ToolGraph(old.version, keys, tuple(texts[k] for k in keys), edge_index, edge_counts)

@@ -11,6 +11,7 @@ from torch import Tensor
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
 from models.checkpoint import load_fusion_planner, load_llm_planner, load_planner, readout_llm
 from models.graph import dataflow_namespaces
+from models.new_tools import extended, on_graph
 from models.sgc import SgcPlanner
 from models.text import SentenceEmbedder
 from models.types import Embedder, Example, Planner, ToolGraph
@@ -63,12 +64,16 @@ def load_version(
     graph: ToolGraph,
     renamed: Mapping[str, str] | None = None,
 ) -> Planner:
-    """A registered planner, which offers none of the tools that are gone from the graph.
+    """A registered planner, which offers the tools of the graph and none that is gone from it.
 
-    Tools that were renamed since its training are found under their new keys.
+    Tools that were renamed since its training are found under their new keys; tools that came
+    since are planned for by text and edges.
     """
-    folder = registry.planner_folder(number)
-    return load_planner(folder, embed, allowed=frozenset(graph.keys), renamed=renamed)
+    folder, allowed = registry.planner_folder(number), frozenset(graph.keys)
+    planner = load_planner(folder, embed, allowed=allowed, renamed=renamed)
+    if allowed <= planner.graph.index.keys():
+        return planner
+    return on_graph(planner, extended(planner.graph, graph), allowed)
 
 
 def load_llm_version(

@@ -5,7 +5,7 @@ from torch.nn.functional import normalize
 from models.candidates import embed_requests
 from models.errors import GraphMismatch
 from models.gtool import GToolConfig, GToolPlanner
-from models.new_tools import on_graph, with_tools
+from models.new_tools import extended, on_graph, with_tools
 from models.training import train_gtool
 from models.types import Example, ToolGraph, empty_edges
 
@@ -93,3 +93,18 @@ def test_all_tools_may_be_others(planner):
 def test_the_graph_of_another_model_is_refused(planner):
     with pytest.raises(GraphMismatch, match="trained on"):
         with_tools(planner.model, MORE, OLD)
+
+
+def test_a_graph_is_extended_by_new_tools_and_their_edges_alone():
+    old = ToolGraph("v1", ("s/b", "s/c"), ("b", "c"), torch.tensor([[0], [1]]), torch.ones(1, 2))
+    edges = torch.tensor([[0, 1, 1], [1, 2, 0]])
+    newer = ToolGraph("v2", ("s/a", "s/b", "s/c"), tuple("abC"), edges, torch.full((3, 2), 5.0))
+    both = extended(old, newer)
+    assert (both.version, both.keys, both.texts) == ("v1", ("s/a", "s/b", "s/c"), ("a", "b", "c"))
+    assert both.edge_index.T.tolist() == [[1, 2], [0, 1], [1, 0]]
+    assert both.edge_counts[:, 0].tolist() == [1.0, 5.0, 5.0]
+
+
+def test_only_allowed_tools_are_offered_on_another_graph(planner):
+    (plans,) = on_graph(planner, MORE, {"s/e", "s/h"}).plan(["a b e"], top=4)
+    assert {key for plan in plans for key in plan.tools} <= {"s/e", "s/h"}
