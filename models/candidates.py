@@ -99,6 +99,8 @@ class Candidates(NamedTuple):
 
     def positions(self, plans: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
         """Plans of tool rows (padded with -1) as plans of positions."""
+        if self.size == 0:
+            return torch.where(plans < 0, PAD, 1)
         at = torch.searchsorted(self.tools, plans.contiguous()).clamp_max(self.size - 1)
         found = self.tools.gather(1, at) == plans
         return torch.where(plans < 0, PAD, torch.where(found, at, self.size + 1))
@@ -125,7 +127,8 @@ def find_candidates(
         recalled: What the memory says of the requests.
         edges: The graph.
         lexicon: The words of its tools.
-        size: Most tools of a shortlist; graphs with fewer are listed whole.
+        size: Most tools of a shortlist; graphs with fewer are listed whole. Where a plan of
+            ``gold`` is longer, its length.
         allowed: Tools that may be listed; ``None``: all.
         gold: Plans whose tools are listed in any case (training).
     """
@@ -137,6 +140,7 @@ def find_candidates(
     by_clause = by_clause.masked_fill(missing, -1.0)
     blend = _standard(cosine) + _standard(matched.likeness) + 0.5 * _standard(by_clause.amax(dim=2))
     num_tools = tool_x.size(0)
+    size = size if gold is None else max(size, gold.size(1))
     if size < num_tools or allowed is not None:
         score = blend + 6.0 * recalled.relevance.clamp(0.0, 1.0) + 6.0 * _votes(recalled, num_tools)
         if allowed is not None:

@@ -14,22 +14,25 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from models.ablation import Ablation
 from models.errors import CheckpointMismatch, GraphMismatch
 from models.fusion import FusionPlanner
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
+from models.links import LinkScorer
 from models.llm import FrozenLLM
 from models.llm_planner import LLMPlanner
 from models.prompt import Names
 from models.training import weights_hash
 from models.types import Embedder, ToolGraph
 
-FORMAT = 1
+FORMAT = 2
 """Changes when older files can no longer be read."""
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "weights.safetensors"
 GRAPH_FILE = "graph.safetensors"
+LINKS_FILE = "links.safetensors"
 TOKENS_FILE = "graph_tokens.safetensors"
 
 
@@ -51,7 +54,7 @@ def save_planner(
     config: GToolConfig,
     graph: ToolGraph,
     tool_x: Float[Tensor, "num_tools text_channels"],
-    dataflow_namespaces: Collection[str],
+    link_scorer: LinkScorer,
     extra: Mapping[str, Any],
     readout: Readout | None = None,
 ) -> None:
@@ -63,7 +66,7 @@ def save_planner(
         config: Its configuration, ``max_length`` filled in.
         graph: The graph it was trained on.
         tool_x: Text vectors of the graph's tools.
-        dataflow_namespaces: Namespaces whose plans link by dataflow.
+        link_scorer: Decides which steps of its plans depend on which.
         extra: What else to keep with it, as JSON values (versions, seed, metrics).
         readout: The LLM readout, where one was trained. The LLM itself is not stored, only what
             tells it from others.
@@ -71,15 +74,16 @@ def save_planner(
     weights = {name: part.cpu().contiguous() for name, part in model.state_dict().items()}
     tensors = {"tool_x": tool_x, "edge_index": graph.edge_index, "edge_counts": graph.edge_counts}
     tensors = {name: part.cpu().contiguous() for name, part in tensors.items()}
+    links = link_scorer.state()
     head = {
         "format": FORMAT,
         "config": asdict(config),
         "graph_version": graph.version,
         "keys": graph.keys,
         "texts": graph.texts,
-        "dataflow_namespaces": sorted(dataflow_namespaces),
         "weights_hash": weights_hash(weights),
         "graph_hash": weights_hash(tensors),
+        "links_hash": weights_hash(links),
         "extra": dict(extra),
     }
     if readout is not None:
@@ -97,6 +101,7 @@ def save_planner(
     try:
         save_file(weights, unfinished / WEIGHTS_FILE)
         save_file(tensors, unfinished / GRAPH_FILE)
+        save_file(links, unfinished / LINKS_FILE)
         if readout is not None:
             spoken = {name: part.cpu().contiguous() for name, part in spoken.items()}
             save_file(spoken, unfinished / TOKENS_FILE)
@@ -141,9 +146,11 @@ def load_planner(
     head = _read_head(folder)
     weights = _read_tensors(folder / WEIGHTS_FILE, head["weights_hash"])
     tensors = _read_tensors(folder / GRAPH_FILE, head["graph_hash"])
+    links = _read_tensors(folder / LINKS_FILE, head["links_hash"])
     keys, texts = tuple(head["keys"]), tuple(head["texts"])
     try:
-        config = GToolConfig(**head["config"])
+        values = head["config"]
+        config = GToolConfig(**values | {"ablation": Ablation(values["ablation"])})
         tool_x, edge_index = tensors["tool_x"], tensors["edge_index"]
         graph = ToolGraph(head["graph_version"], keys, texts, edge_index, tensors["edge_counts"])
         _check_graph(folder, graph)
@@ -153,13 +160,8 @@ def load_planner(
         model.load_state_dict(weights)
         _check_encoder(folder, embed, texts, tool_x)
         graph = _with_new_keys(graph, renamed or {})
-        namespaces = set(head["dataflow_namespaces"])
-        namespaces |= {
-            new.split("/", 1)[0]
-            for old, new in zip(keys, graph.keys, strict=True)
-            if old.split("/", 1)[0] in namespaces
-        }
-        return GToolPlanner(model, graph, tool_x, embed, namespaces, allowed)
+        scorer = LinkScorer.from_state(links, graph, tool_x)
+        return GToolPlanner(model, graph, tool_x, embed, scorer, allowed)
     except (KeyError, TypeError, ValueError, RuntimeError, GraphMismatch) as error:
         raise CheckpointMismatch(
             f"expected configuration, weights and graph of {folder} to fit each other, got: {error}"
@@ -273,8 +275,10 @@ def _read_head(folder: Path) -> dict[str, Any]:
             f"expected format {FORMAT} in {path}, got {head.get('format')!r}; train again with "
             "this version"
         )
-    names = ("config", "graph_version", "keys", "texts", "dataflow_namespaces", "extra")
-    missing = [name for name in (*names, "weights_hash", "graph_hash") if name not in head]
+    names = ("config", "graph_version", "keys", "texts", "extra")
+    missing = [
+        name for name in (*names, "weights_hash", "graph_hash", "links_hash") if name not in head
+    ]
     if missing:
         raise CheckpointMismatch(
             f"expected {missing[0]!r} in {path}, got none; train and store the planner again"

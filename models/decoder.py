@@ -213,13 +213,14 @@ class PointerDecoder(nn.Module):
         state = torch.cat([requests.start.unsqueeze(1), read], dim=1)
         before = torch.ones(length + 1, length, device=plans.device).tril(-1).bool()
         prefix = torch.where(before, plans.unsqueeze(1), PAD)
-        return self.step_log_probs(tools, requests, candidates, prefix, state)
+        fixed = self.fix(tools, candidates)
+        return self.step_log_probs(tools, requests, fixed, prefix, state)
 
     def step_log_probs(
         self,
         tools: ToolSide,
         requests: RequestSide,
-        candidates: Candidates,
+        fixed: "Fixed",
         prefix: Int[Tensor, "batch steps length"],
         state: Float[Tensor, "batch steps hidden_channels"],
     ) -> Float[Tensor, "batch steps size_and_end"]:
@@ -227,94 +228,139 @@ class PointerDecoder(nn.Module):
         features = requests.features.unsqueeze(1).expand(-1, state.size(1), -1)
         query = self.lin_query(torch.cat([self.dropout(state), features], dim=-1))
         query = self.dropout(nn.functional.gelu(query))
-        phi, end = self._features(tools, candidates, prefix)
+        phi, end = self._features(tools, fixed, prefix)
         score = (self.lin_tool(phi) + self.mlp_tool(phi)).squeeze(-1)
-        key = nn.functional.embedding(candidates.tools, tools.key)
-        pointed = torch.einsum("btd,bsd->bts", query, key)
+        pointed = query @ fixed.key.mT
         score = score + self.neural_weight * pointed * (2 / self.hidden_channels**0.5)
         stop = self.lin_end(torch.cat([query, end], dim=-1)) + self.mlp_end(end)
         empty = (prefix[..., :1] < 0) if prefix.size(2) else torch.ones_like(stop).bool()
         logits = torch.cat([score, stop.masked_fill(empty, -torch.inf)], dim=-1)
         return logits.log_softmax(dim=-1)
 
-    def _features(
-        self,
-        tools: ToolSide,
-        candidates: Candidates,
-        prefix: Int[Tensor, "batch steps length"],
-    ) -> tuple[Float[Tensor, "batch steps size num"], Float[Tensor, "batch steps num_end"]]:
-        """The features of every candidate, and of END, after each beginning."""
-        batch, steps, _ = prefix.shape
-        size, num_tools = candidates.size, tools.x.size(0)
-        length = (prefix >= 0).sum(dim=2)
-        last, last_but_one = (_back(prefix, length, k) for k in (1, 2))
-        inside = (last >= 0).unsqueeze(2).float()
-        times = _count(prefix, size)
-        chosen = (times > 0).float()
-        votes = self._votes(candidates, prefix, length, last, times)
-
-        rows = candidates.tools.unsqueeze(1)
-        source = candidates.tools.gather(1, last.clamp_min(0))
-        counts = tools.edges.of(source.unsqueeze(2) * num_tools + rows) * inside.unsqueeze(3)
-        reverse = tools.edges.of(rows * num_tools + source.unsqueeze(2))[..., 0] * inside
-        earlier = candidates.tools.gather(1, last_but_one.clamp_min(0))
-        two_back = tools.edges.of(earlier.unsqueeze(2) * num_tools + rows)[..., 0]
-        two_back = two_back * (last_but_one >= 0).unsqueeze(2)
-        share = counts[..., 0] / (tools.edges.out_count[source].unsqueeze(2) + 1.0)
-        asked = nn.functional.embedding(source, tools.asked)
-        state = nn.functional.embedding(candidates.tools, tools.state)
-        dependency = torch.einsum("btd,bsd->bts", asked, state).tanh() * inside
-        x = nn.functional.embedding(candidates.tools, tools.x)
-        alike = torch.einsum("btd,bsd->bts", nn.functional.embedding(source, tools.x), x) * inside
-
+    def fix(self, tools: ToolSide, candidates: Candidates) -> "Fixed":
+        """What stays the same at every step of a plan."""
+        size, rows = candidates.size, candidates.tools
         cosine, likeness, named, blend, place = candidates.text.unsqueeze(1).unbind(dim=3)
-        moved = (place - candidates.text[..., 4].gather(1, last.clamp_min(0)).unsqueeze(2)) * inside
-        spoken = self._clauses(candidates, prefix, last)
         relevance, first = candidates.memory.unsqueeze(1).unbind(dim=3)
-        at_first = (length == 0).unsqueeze(2).float()
-        free = 1.0 - chosen
-        use = tools.use[candidates.tools].unsqueeze(1)
+        use = tools.use[rows].unsqueeze(1)
         used = use[..., 0]
-        again = (torch.arange(size, device=prefix.device) == last.unsqueeze(2)).float()
+
+        near = candidates.plans
+        closeness = candidates.similarity - candidates.similarity[:, :1]
+        weight = (closeness * self.sharpness * SHARPNESS_SCALE).softmax(dim=1)
+        held, length = _count(near, size), (near >= 0).sum(dim=2)
+        following = nn.functional.pad(near, (0, 1), value=PAD)
+
+        spoken = candidates.clauses
+        there = (spoken > -1.0).any(dim=1).float()
+        share = (spoken * self.clause_sharpness * SHARPNESS_SCALE).softmax(dim=1)
+        share = share * there.unsqueeze(1)
+        number = there.sum(dim=1, keepdim=True)
+        order = torch.arange(share.size(2), device=share.device) / number.sub(1.0).clamp_min(1.0)
+        shares = share.sum(dim=2)
         parts = {
             "cosine": cosine,
             "likeness": likeness,
             "named": named,
             "blend": blend,
-            "moved on": moved,
-            "distance": moved.abs(),
-            "previous cosine": alike,
-            "clause cosine": spoken.cosine.unsqueeze(1),
-            "clause share": spoken.share.unsqueeze(1),
-            "clause share left": spoken.left,
-            "clause moved on": spoken.moved * inside,
-            "clause distance": spoken.moved.abs() * inside,
+            "clause cosine": spoken.amax(dim=2).unsqueeze(1),
+            "clause share": shares.unsqueeze(1),
             "relevance": relevance,
             "log relevance": relevance.clamp(RARE, 1.0).log(),
+            "first": first,
+            "log first": first.clamp(RARE, 1.0).log(),
+            "votes": torch.einsum("bk,bks->bs", weight, held.clamp_max(1.0)).unsqueeze(1),
+            "log used": used.log1p(),
+            "never used": (used == 0).float(),
+            "comes first": (use[..., 1] + 0.1) / (used + 1.0),
+            "repeats": use[..., 3] / (used + 1.0),
+        }
+        return Fixed(
+            parts=parts,
+            rows=rows,
+            key=nn.functional.embedding(rows, tools.key),
+            state=nn.functional.embedding(rows, tools.state),
+            x=nn.functional.embedding(rows, tools.x),
+            place=place.squeeze(1),
+            words=candidates.length,
+            weight=weight,
+            near=near,
+            near_length=length,
+            held=held,
+            following=following.where(following >= 0, size),
+            expected=(weight * length).sum(dim=1, keepdim=True),
+            share=share,
+            served=nn.functional.pad(
+                share / share.amax(dim=1, keepdim=True).clamp_min(1e-9), (0, 0, 0, 1)
+            ),
+            there=there,
+            number=number,
+            clause_place=torch.einsum("bsm,bm->bs", share, order) / shares.clamp_min(1e-9),
+        )
+
+    def _features(
+        self,
+        tools: ToolSide,
+        fixed: "Fixed",
+        prefix: Int[Tensor, "batch steps length"],
+    ) -> tuple[Float[Tensor, "batch steps size num"], Float[Tensor, "batch steps num_end"]]:
+        """The features of every candidate, and of END, after each beginning."""
+        batch, steps, _ = prefix.shape
+        size, num_tools = fixed.rows.size(1), tools.x.size(0)
+        length = (prefix >= 0).sum(dim=2)
+        last, last_but_one = (_back(prefix, length, k) for k in (1, 2))
+        at_last = last.clamp_min(0)
+        inside = (last >= 0).unsqueeze(2).float()
+        at_first = 1.0 - inside
+        times = _count(prefix, size)
+        chosen = (times > 0).float()
+        free = 1.0 - chosen
+        again = (torch.arange(size, device=prefix.device) == last.unsqueeze(2)).float()
+        votes = _votes(fixed, prefix, length, last, times)
+        open_ = _open(fixed, prefix)
+
+        rows = fixed.rows.unsqueeze(1)
+        source = fixed.rows.gather(1, at_last)
+        earlier = fixed.rows.gather(1, last_but_one.clamp_min(0)).unsqueeze(2)
+        behind = source.unsqueeze(2)
+        pairs = (behind * num_tools + rows, rows * num_tools + behind, earlier * num_tools + rows)
+        after, before, two_back = tools.edges.of(torch.stack(pairs)).unbind(dim=0)
+        adjacent, dataflow = (after * inside.unsqueeze(3)).unbind(dim=3)
+        two_back = two_back[..., 0] * (last_but_one >= 0).unsqueeze(2)
+        dependency = nn.functional.embedding(source, tools.asked) @ fixed.state.mT
+        alike = nn.functional.embedding(source, tools.x) @ fixed.x.mT
+        moved = (fixed.place.unsqueeze(1) - fixed.place.gather(1, at_last).unsqueeze(2)) * inside
+        clause = fixed.clause_place
+        clause = (clause.unsqueeze(1) - clause.gather(1, at_last).unsqueeze(2)) * inside
+        relevance = fixed.parts["relevance"]
+        parts = fixed.parts | {
+            "moved on": moved,
+            "distance": moved.abs(),
+            "previous cosine": alike * inside,
+            "clause share left": open_ @ fixed.share.mT,
+            "clause moved on": clause,
+            "clause distance": clause.abs(),
             "relevance if free": relevance * free,
-            "first": first * at_first,
-            "log first": first.clamp(RARE, 1.0).log() * at_first,
-            "votes": votes.holds.unsqueeze(1),
+            "first": fixed.parts["first"] * at_first,
+            "log first": fixed.parts["log first"] * at_first,
             "votes left": votes.left,
             "log votes left": _log(votes.left),
             "votes to follow": votes.follow[..., :-1],
             "log votes to follow": _log(votes.follow[..., :-1]),
             "votes of equal beginnings": votes.equal[..., :-1],
             "log votes of equal beginnings": _log(votes.equal[..., :-1]),
-            "log adjacent": counts[..., 0].log1p(),
-            "log dataflow": counts[..., 1].log1p(),
-            "seen": (counts[..., 0] > 0).float(),
-            "share": share,
+            "log adjacent": adjacent.log1p(),
+            "log dataflow": dataflow.log1p(),
+            "seen": (adjacent > 0).float(),
+            "share": adjacent / (tools.edges.out_count[source].unsqueeze(2) + 1.0),
             "log adjacent two back": two_back.log1p(),
-            "log adjacent reversed": reverse.log1p(),
-            "dependency": dependency,
-            "log used": used.log1p(),
-            "never used": (used == 0).float(),
-            "comes first": (use[..., 1] + 0.1) / (used + 1.0) * at_first,
+            "log adjacent reversed": (before[..., 0] * inside).log1p(),
+            "dependency": dependency.tanh() * inside,
+            "comes first": fixed.parts["comes first"] * at_first,
             "chosen": chosen,
             "again": again,
             "times chosen": times.clamp_max(4.0),
-            "repeats": use[..., 3] / (used + 1.0) * again,
+            "repeats": fixed.parts["repeats"] * again,
         }
         phi = torch.stack([parts[name].expand(batch, steps, size) for name in _PLACE], dim=3)
 
@@ -329,87 +375,15 @@ class PointerDecoder(nn.Module):
             _log(votes.follow[..., -1]),
             votes.equal[..., -1],
             _log(votes.equal[..., -1]),
-            votes.length - length,
+            fixed.expected - length,
             length.float(),
             (ended[..., 2] + 0.5) / (ended[..., 0] + 1.0) * inside.squeeze(2),
-            candidates.length.expand(batch, steps),
-            spoken.open.sum(dim=2),
-            spoken.open.amax(dim=2),
-            spoken.number.expand(batch, steps),
+            fixed.words.expand(batch, steps),
+            open_.sum(dim=2),
+            open_.amax(dim=2),
+            fixed.number.expand(batch, steps),
         )
         return phi, torch.stack(stop, dim=2)
-
-    def _clauses(
-        self,
-        candidates: Candidates,
-        prefix: Int[Tensor, "batch steps length"],
-        last: Int[Tensor, "batch steps"],
-    ) -> "_Spoken":
-        """Which clauses speak of which candidates, and which of them are served already."""
-        cosine = candidates.clauses
-        there = (cosine > -1.0).any(dim=1).float()
-        sharp = cosine * self.clause_sharpness * SHARPNESS_SCALE
-        share = sharp.softmax(dim=1) * there.unsqueeze(1)
-        strength = share / share.amax(dim=1, keepdim=True).clamp_min(1e-9)
-        at = prefix.where((prefix >= 0) & (prefix < candidates.size), candidates.size)
-        padded = nn.functional.pad(strength, (0, 0, 0, 1))
-        batch, steps, length = prefix.shape
-        picked = padded.gather(1, at.flatten(1).unsqueeze(2).expand(-1, -1, cosine.size(2))).view(
-            batch, steps, length, cosine.size(2)
-        )
-        served = picked.amax(dim=2) if length else picked.new_zeros(batch, steps, cosine.size(2))
-        open_ = (1.0 - served) * there.unsqueeze(1)
-        number = there.sum(dim=1, keepdim=True)
-        order = torch.arange(cosine.size(2), device=cosine.device) / number.sub(1.0).clamp_min(1.0)
-        total = share.sum(dim=2)
-        place = torch.einsum("bsm,bm->bs", share, order) / total.clamp_min(1e-9)
-        moved = place.unsqueeze(1) - place.gather(1, last.clamp_min(0)).unsqueeze(2)
-        return _Spoken(
-            cosine.amax(dim=2),
-            total,
-            torch.einsum("bsm,btm->bts", share, open_),
-            moved,
-            open_,
-            number,
-        )
-
-    def _votes(
-        self,
-        candidates: Candidates,
-        prefix: Int[Tensor, "batch steps length"],
-        length: Int[Tensor, "batch steps"],
-        last: Int[Tensor, "batch steps"],
-        times: Float[Tensor, "batch steps size"],
-    ) -> "_Votes":
-        """What the plans of the nearest past requests say, each with a weight by likeness."""
-        near, size = candidates.plans, candidates.size
-        batch, steps, _ = prefix.shape
-        neighbours, longest = near.shape[1:]
-        closeness = candidates.similarity - candidates.similarity[:, :1]
-        weight = (closeness * self.sharpness * SHARPNESS_SCALE).softmax(dim=1)
-        held = _count(near, size)
-        left = (held.unsqueeze(1) - times.unsqueeze(2)).clamp(0.0, 1.0)
-
-        following = nn.functional.pad(near, (0, 1), value=PAD)
-        following = following.where(following >= 0, size)
-        here = (near.unsqueeze(1) == last[:, :, None, None]) & (last >= 0)[:, :, None, None]
-        after = following[:, None, :, 1:].expand(batch, steps, neighbours, longest)
-        follow = _tally(after.flatten(2), (here * weight[:, None, :, None]).flatten(2), size)
-
-        shared = min(prefix.size(2), longest)
-        equal = prefix[:, :, None, :shared] == near[:, None, :, :shared]
-        ahead = torch.arange(shared, device=near.device) >= length[:, :, None, None]
-        same = (equal | ahead).all(dim=3)
-        same &= (near >= 0).sum(dim=2).unsqueeze(1) >= length.unsqueeze(2)
-        at = length.clamp_max(longest)[:, :, None, None].expand(-1, -1, neighbours, -1)
-        then = following.unsqueeze(1).expand(-1, steps, -1, -1).gather(3, at).squeeze(3)
-        return _Votes(
-            torch.einsum("bk,bks->bs", weight, held.clamp_max(1.0)),
-            torch.einsum("bk,btks->bts", weight, left),
-            follow,
-            _tally(then, same * weight.unsqueeze(1), size),
-            (weight * (near >= 0).sum(dim=2)).sum(dim=1, keepdim=True),
-        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hidden_channels})"
@@ -419,25 +393,100 @@ SHARPNESS_SCALE = 30.0
 """The sharpness of votes is learnt in units of this, so that it moves as fast as other weights."""
 
 
-class _Spoken(NamedTuple):
-    """What the clauses say of candidates, and of what is left to do."""
+class Fixed(NamedTuple):
+    """What stays the same at every step of a plan.
 
-    cosine: Float[Tensor, "batch size"]
-    share: Float[Tensor, "batch size"]
-    left: Float[Tensor, "batch steps size"]
-    moved: Float[Tensor, "batch steps size"]
-    open: Float[Tensor, "batch steps clauses"]
+    Attributes:
+        parts: Features that depend on request and tool alone, shape ``[batch, 1, size]``.
+        rows: Tool rows of the candidates.
+        key: What queries are held against.
+        state: Encoder states.
+        x: Text vectors.
+        place: Where the words shared with each candidate stand.
+        words: Logarithm of the request's length.
+        weight: Say of each of the nearest past requests.
+        near: Their plans as positions.
+        near_length: Length of these.
+        held: How often each candidate stands in each.
+        following: The plans, filled with END behind the last tool.
+        expected: Mean length of the plans.
+        share: Which candidates each clause speaks of; sums to 1 over them.
+        served: Share against the best candidate's, with a row of zeros for none.
+        there: Whether there is such a clause.
+        number: Number of clauses.
+        clause_place: Where the clauses that speak of each candidate stand.
+    """
+
+    parts: dict[str, Tensor]
+    rows: Int[Tensor, "batch size"]
+    key: Float[Tensor, "batch size hidden_channels"]
+    state: Float[Tensor, "batch size state_channels"]
+    x: Float[Tensor, "batch size text_channels"]
+    place: Float[Tensor, "batch size"]
+    words: Float[Tensor, "batch 1"]
+    weight: Float[Tensor, "batch neighbours"]
+    near: Int[Tensor, "batch neighbours length"]
+    near_length: Int[Tensor, "batch neighbours"]
+    held: Float[Tensor, "batch neighbours size"]
+    following: Int[Tensor, "batch neighbours length_and_one"]
+    expected: Float[Tensor, "batch 1"]
+    share: Float[Tensor, "batch size clauses"]
+    served: Float[Tensor, "batch size_and_one clauses"]
+    there: Float[Tensor, "batch clauses"]
     number: Float[Tensor, "batch 1"]
+    clause_place: Float[Tensor, "batch size"]
 
 
 class _Votes(NamedTuple):
     """Weighted votes of the nearest plans; END is the last choice where there is one more."""
 
-    holds: Float[Tensor, "batch size"]
     left: Float[Tensor, "batch steps size"]
     follow: Float[Tensor, "batch steps size_and_end"]
     equal: Float[Tensor, "batch steps size_and_end"]
-    length: Float[Tensor, "batch 1"]
+
+
+def _votes(
+    fixed: Fixed,
+    prefix: Int[Tensor, "batch steps length"],
+    length: Int[Tensor, "batch steps"],
+    last: Int[Tensor, "batch steps"],
+    times: Float[Tensor, "batch steps size"],
+) -> _Votes:
+    """What the plans of the nearest past requests say at each step."""
+    near, weight, size = fixed.near, fixed.weight, fixed.rows.size(1)
+    batch, steps, _ = prefix.shape
+    neighbours, longest = near.shape[1:]
+    left = (fixed.held.unsqueeze(1) - times.unsqueeze(2)).clamp(0.0, 1.0)
+
+    here = (near.unsqueeze(1) == last[:, :, None, None]) & (last >= 0)[:, :, None, None]
+    after = fixed.following[:, None, :, 1:].expand(batch, steps, neighbours, longest)
+    follow = _tally(after.flatten(2), (here * weight[:, None, :, None]).flatten(2), size)
+
+    shared = min(prefix.size(2), longest)
+    equal = prefix[:, :, None, :shared] == near[:, None, :, :shared]
+    ahead = torch.arange(shared, device=near.device) >= length[:, :, None, None]
+    same = (equal | ahead).all(dim=3) & (fixed.near_length.unsqueeze(1) >= length.unsqueeze(2))
+    at = length.clamp_max(longest)[:, :, None, None].expand(-1, -1, neighbours, -1)
+    then = fixed.following.unsqueeze(1).expand(-1, steps, -1, -1).gather(3, at).squeeze(3)
+    return _Votes(
+        torch.einsum("bk,btks->bts", weight, left),
+        follow,
+        _tally(then, same * weight.unsqueeze(1), size),
+    )
+
+
+def _open(
+    fixed: Fixed, prefix: Int[Tensor, "batch steps length"]
+) -> Float[Tensor, "batch steps clauses"]:
+    """How far each clause is from being served by the tools chosen so far, 0..1."""
+    batch, steps, length = prefix.shape
+    size, clauses = fixed.share.shape[1:]
+    if length == 0:
+        return fixed.there.unsqueeze(1).expand(batch, steps, clauses)
+    at = prefix.where((prefix >= 0) & (prefix < size), size).flatten(1)
+    picked = fixed.served.gather(1, at.unsqueeze(2).expand(-1, -1, clauses))
+    best = picked.view(batch, steps, length, clauses).amax(dim=2)
+    return (1.0 - best) * fixed.there.unsqueeze(1)
 
 
 def _mlp(in_channels: int, hidden_channels: int, dropout: float) -> nn.Sequential:
@@ -517,10 +566,11 @@ def beam_search(
     if size == 0:
         return plans, log_prob.fill_(-torch.inf)
     every = list(zip(decoders, tools, requests, strict=True))
+    fixed = [decoder.fix(tool, candidates) for decoder, tool, _ in every]
     for step in range(max_length + 1):
         said = [
-            decoder.step_log_probs(tool, request, candidates, plans[:, :, :step], state)
-            for (decoder, tool, request), state in zip(every, states, strict=True)
+            decoder.step_log_probs(tool, request, stays, plans[:, :, :step], state)
+            for (decoder, tool, request), stays, state in zip(every, fixed, states, strict=True)
         ]
         choice = torch.stack(said).logsumexp(dim=0) - math.log(len(said))
         if step == max_length:

@@ -15,7 +15,7 @@ from models.types import Link
 ADJACENT, DATAFLOW = 0, 1
 """Columns of the counts of an edge."""
 
-Evidence = tuple[Int[Tensor, " pairs"], Float[Tensor, "pairs 2"]]
+Evidence = tuple[Int[Tensor, " _pairs"], Float[Tensor, "_pairs 2"]]
 """What one row adds to a table: codes of pairs (see :class:`EdgeTable`) and their counts."""
 
 
@@ -126,7 +126,7 @@ class EdgeTable:
         if backward:
             edge = order[edge]
         other = self.code[edge] // num_tools if backward else self.code[edge] % num_tools
-        row = which // (tool.numel() // batch)
+        row = which // min(sources, num_tools)
         out.scatter_reduce_(0, row * num_tools + other, value[which] * self.share[edge], "amax")
         return out.view(batch, num_tools)
 
@@ -136,13 +136,13 @@ def row_evidence(plan: Sequence[int], links: Sequence[Link], num_tools: int) -> 
 
     Args:
         plan: Tool rows in order.
-        links: Dataflow as (source position, target position); each pair of tools counts once.
+        links: Dataflow as (source position, target position).
         num_tools: Number of tools.
     """
     neighbours = Counter(a * num_tools + b for a, b in pairwise(plan) if a != b)
-    flows = {plan[a] * num_tools + plan[b] for a, b in links if plan[a] != plan[b]}
-    code = sorted(set(neighbours) | flows)
-    counts = [[float(neighbours[pair]), float(pair in flows)] for pair in code]
+    flows = Counter(plan[a] * num_tools + plan[b] for a, b in links if plan[a] != plan[b])
+    code = sorted(neighbours | flows)
+    counts = [[float(neighbours[pair]), float(flows[pair])] for pair in code]
     return torch.tensor(code, dtype=torch.int64), torch.tensor(counts).reshape(-1, 2)
 
 

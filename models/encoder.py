@@ -138,10 +138,10 @@ class GToolEncoder(nn.Module):
         assert isinstance(states, ToolLayers), "expected what encode_tools gave"
         for layer, conv in enumerate(self.convs):
             assert isinstance(conv, TransformerConv)
-            query = conv.lin_query(r).view(-1, conv.heads, conv.out_channels).transpose(0, 1)
+            query = conv.lin_query(r) / conv.out_channels**0.5
+            query = query.view(-1, conv.heads, conv.out_channels).transpose(0, 1)
             key, value = states.keys[layer].permute(1, 2, 0), states.values[layer].transpose(0, 1)
-            score = query @ key / conv.out_channels**0.5
-            message = (score.softmax(dim=-1) @ value).transpose(0, 1).flatten(1)
+            message = ((query @ key).softmax(dim=-1) @ value).transpose(0, 1).flatten(1)
             out = message + conv.lin_edge(self.request_edge) + conv.lin_skip(r)
             r = self._between(layer, out)
         return r

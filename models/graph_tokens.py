@@ -42,8 +42,7 @@ class LLMConfig:
     max_grad_norm: float = 1.0  # gradients are clipped to this norm, > 0
     batch_size: int = 8  # requests (or tools, when aligning) of a pass, >= 1
     accumulate: int = 1  # passes whose gradients make one step, >= 1
-    align_steps: int = 200  # steps of the alignment stage: node tokens say their names, >= 0
-    align_tools: int = 3  # most nodes shown at once in it, >= 1
+    align_steps: int = 200  # steps of the alignment stage: a node's token says its name, >= 0
     plan_steps: int = 400  # steps of the planning stage, >= 0
     save_every: int = 20  # steps between two stored states, >= 1
     validate_every: int = 100  # steps between two looks at the validation rows, >= 1
@@ -59,7 +58,7 @@ class LLMConfig:
         """Check every range."""
         counts = ("projector_channels", "batch_size", "accumulate", "save_every", "validate_every")
         sizes = ("validation_rows", "patience", "max_request_tokens", "beam_width", "candidates")
-        for name in (*counts, *sizes, "link_pairs", "align_tools"):
+        for name in (*counts, *sizes, "link_pairs"):
             self._check(name, getattr(self, name) >= 1, ">= 1")
         not_negative = ("mdpl_pairs", "align_steps", "plan_steps", "mdpl_weight", "fusion_rows")
         for name in (*not_negative, "encoder_rate", "weight_decay"):

@@ -16,9 +16,9 @@ from models.edges import EdgeTable
 from models.encoder import GToolEncoder, edge_features
 from models.errors import GraphMismatch
 from models.lexicon import Lexicon
-from models.links import plan_links
+from models.links import LinkScorer, chain
 from models.memory import PAD, Recalled, RequestMemory
-from models.types import Embedder, Plan, ToolGraph
+from models.types import Embedder, Link, Plan, ToolGraph, empty_edges
 
 PLAN_BATCH = 64
 """Requests decoded together; bounds the memory of a long request list."""
@@ -119,8 +119,6 @@ class Member(nn.Module):
         use: Float[Tensor, "num_tools 4"],
     ) -> ToolStates:
         """States of all tools."""
-        if self.config.ablation is Ablation.NO_GRAPH:
-            edges = edges.keep(torch.zeros_like(edges.code, dtype=torch.bool))
         layers = self.encoder.encode_tools(
             self.text_dropout(tool_x), edges.edge_index, edge_features(edges.counts)
         )
@@ -212,6 +210,8 @@ class GTool(nn.Module):
             self.config.beam_width,
             self.config.max_length,
         )
+        if candidates.size == 0:
+            return plans, log_prob
         order, score = rank_by_agreement(plans, log_prob / self.temperature)
         plans = plans.gather(1, order.unsqueeze(2).expand_as(plans))
         rows = candidates.tools.gather(1, plans.clamp_min(0).flatten(1)).view_as(plans)
@@ -236,7 +236,7 @@ class GToolPlanner:
         graph: The graph it was trained on.
         tool_x: Text vectors of the graph's tools, in its order.
         embed: The text encoder that made them.
-        dataflow_namespaces: Namespaces whose plans link by dataflow; see :func:`plan_links`.
+        link_scorer: Decides which steps of a plan depend on which; ``None``: plans are chains.
         allowed: Keys of the tools that plans may hold, not the deprecated ones; ``None``: all.
 
     Raises:
@@ -251,7 +251,7 @@ class GToolPlanner:
         graph: ToolGraph,
         tool_x: Float[Tensor, "num_tools text_channels"],
         embed: Embedder,
-        dataflow_namespaces: Collection[str] = (),
+        link_scorer: LinkScorer | None = None,
         allowed: Collection[str] | None = None,
     ) -> None:
         expected = (graph.num_tools, model.text_channels)
@@ -265,24 +265,22 @@ class GToolPlanner:
         self.graph = graph
         self.tool_x = tool_x
         self.embed = embed
-        self.dataflow_namespaces = frozenset(dataflow_namespaces)
+        self.link_scorer = link_scorer
         self.device = next(model.parameters()).device
         self.allowed: Bool[Tensor, " num_tools"] | None = None
         if allowed is not None and not graph.index.keys() <= set(allowed):
             self.allowed = torch.tensor([k in allowed for k in graph.keys], device=self.device)
         self.lexicon = graph_lexicon(graph)
         self._x = tool_x.to(self.device)
-        index, counts = graph.edge_index.to(self.device), graph.edge_counts.to(self.device)
-        self.edges = EdgeTable.from_edges(index, counts, graph.num_tools)
+        self.edges = graph_edges(graph, model.config.ablation, self.device)
         with torch.no_grad():
             self.tools = model.encode_tools(self._x, self.edges)
 
+    @torch.inference_mode()
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
         """Ranked plans for each request, best first, at most ``top`` (and at most the beam)."""
         if top < 1:
             raise ValueError(f"expected top >= 1, got {top}")
-        if self.allowed is not None and not self.allowed.any():
-            return [[] for _ in requests]
         ranked: list[list[Plan]] = []
         for start in range(0, len(requests), PLAN_BATCH):
             part = requests[start : start + PLAN_BATCH]
@@ -325,9 +323,20 @@ class GToolPlanner:
             if score == -torch.inf:
                 continue
             tools = tuple(self.graph.keys[row] for row in rows if row != PAD)
-            links = plan_links(tools, self.graph, self.dataflow_namespaces)
-            out.append(Plan(tools, links, score, self.name))
+            out.append(Plan(tools, self.links(tools), score, self.name))
         return out
+
+    def links(self, tools: Sequence[str]) -> tuple[Link, ...]:
+        """Which steps of a plan depend on which earlier ones."""
+        return self.link_scorer.links(tools) if self.link_scorer else chain(len(tools))
+
+
+def graph_edges(graph: ToolGraph, ablation: Ablation, device: torch.device) -> EdgeTable:
+    """The edges of a graph, none where the graph is left out."""
+    index, counts = graph.edge_index, graph.edge_counts
+    if ablation is Ablation.NO_GRAPH:
+        index, counts = empty_edges()
+    return EdgeTable.from_edges(index.to(device), counts.to(device), graph.num_tools)
 
 
 def graph_lexicon(graph: ToolGraph) -> Lexicon:

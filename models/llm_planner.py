@@ -13,7 +13,6 @@ from models.ablation import Ablation
 from models.errors import GraphMismatch, PromptTooLong
 from models.graph_tokens import GraphTokens, LLMConfig
 from models.gtool import GToolPlanner
-from models.links import plan_links
 from models.llm import FrozenLLM, Reader
 from models.llm_decoding import DecodeStats, Ranked, constrained_search
 from models.prompt import PLANNING, Frame, Names, frame, listed, plan_tokens
@@ -235,7 +234,7 @@ class LLMPlanner:
     def named(self, rows: Sequence[int], score: float) -> Plan:
         """A plan by key, with links."""
         tools = tuple(self.graph.keys[row] for row in rows)
-        links = plan_links(tools, self.graph, self.drawn.dataflow_namespaces)
+        links = self.drawn.links(tools)
         return Plan(tools, links, score, self.name)
 
     def _readings(self, requests: Sequence[str]) -> Readings:

@@ -18,7 +18,6 @@ from models.ablation import Ablation
 from models.candidates import RequestVectors
 from models.dependency import mask_edges, sample_negatives
 from models.distributed import World
-from models.edges import links_within
 from models.errors import TrainingDiverged, UnusableLLM
 from models.fusion import choose_weight
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
@@ -94,8 +93,8 @@ def train_llm_readout(
 ) -> LLMTrainResult:
     """Train graph tokens for a frozen LLM, after the graph readout was trained.
 
-    First the tokens of tools learn to say the tools' names (alignment), then request and step
-    tokens learn to say plans, with missing-dependency prediction as a yes or no of the LLM beside
+    First every tool's token learns to say the tool's name (alignment), then request and step tokens
+    learn to say plans, with missing-dependency prediction as a yes or no of the LLM beside
     it (GTool, sections 3.2 and 3.3). The LLM's weights never change. At the end validation rows
     choose the weight of the fusion of both readouts, see ``choose_weight``. Processes that torchrun
     started share each batch; the first one keeps the state and tells of steps.
@@ -121,30 +120,22 @@ def train_llm_readout(
     """
     graph = planner.graph
     parts, _ = check_examples(graph, examples)
-    plans = {
-        name: [[graph.index[key] for key in examples[row].tools] for row in rows]
-        for name, rows in parts.items()
-    }
-    longest = max(map(len, plans["train"]))
-    config = replace(config, max_length=config.max_length or longest)
-    plans = {name: [plan[: config.max_length] for plan in rows] for name, rows in plans.items()}
     rows = {
         name: Rows(
             [examples[i].request for i in found],
             vectors.rows(found),
-            plans[name],
-            [
-                links_within(examples[i].links, len(plan))
-                for i, plan in zip(found, plans[name], strict=True)
-            ],
+            [[graph.index[key] for key in examples[i].tools] for i in found],
+            [examples[i].links for i in found],
             [examples[i].group or examples[i].id for i in found],
         )
         for name, found in parts.items()
     }
+    longest = max(map(len, rows["train"].plans))
+    config = replace(config, max_length=config.max_length or longest)
     mark = _fingerprint(llm, planner, rows, config, seed, code_version)
     with random_state(seed, llm.device):
         readings, honest = read_rows(planner, rows, config.candidates)
-        run = _Run(llm, planner, rows, readings, config, seed)
+        run = _Run(llm, honest, rows, readings, config, seed)
         if resume_dir is not None:
             run.read(resume_dir, mark)
         while not run.done:
@@ -157,7 +148,7 @@ def train_llm_readout(
                     run.write(resume_dir, mark)
                 if on_step is not None and run.world.first:
                     on_step(run.step, record)
-        tokens = run.best_tokens()
+        tokens = run.best_tokens(graph)
         run.world.check_same("the graph tokens", weights_hash(tokens.state_dict()))
         chosen = [examples[row] for row in parts["validation"][: config.fusion_rows]]
         if chosen:
@@ -377,26 +368,17 @@ class PlanningLoss:
         return torch.cat(found) if found else torch.zeros(0)
 
     def naming_loss(
-        self,
-        node_pieces: Sequence[Float[Tensor, "_ width"]],
-        sequences: Sequence[Sequence[int]],
+        self, node_pieces: Float[Tensor, "tools tokens width"], rows: Sequence[int]
     ) -> Float[Tensor, ""]:
-        """How far node tokens are from saying their tools' names.
-
-        Args:
-            node_pieces: The node tokens of each sequence, see ``GraphTokens.node_pieces``.
-            sequences: The tool rows of their nodes.
-        """
-        lines, end = self.catalogue.names.lines, self.naming.end
+        """How far each node's token is from saying its tool's name."""
+        lines = self.catalogue.names.lines
         reader = self.naming_reader.fork()
         pieces, wanted, targets, at = [], [], [], 0
-        for nodes, rows in zip(node_pieces, sequences, strict=True):
-            answer = plan_tokens(lines, rows, end)
-            piece = torch.cat(
-                [nodes.to(self.llm.dtype), self.after[1], self.llm.embed(answer[:-1])]
-            )
+        for node, row in zip(node_pieces, rows, strict=True):
+            answer = list(lines[row])
+            piece = torch.cat([node.to(self.llm.dtype), self.after[1], self.llm.embed(answer[:-1])])
             pieces.append((reader.root, piece))
-            target = self.naming_target(rows)
+            target = self.naming_target(row)
             first = at + piece.size(0) - len(answer)
             wanted += [first + place for place in target.places]
             targets.append(target)
@@ -404,9 +386,9 @@ class PlanningLoss:
         _, logits = reader.read(pieces, wanted)
         return choice_loss(logits, targets)
 
-    def naming_target(self, rows: Sequence[int]) -> Target:
-        """Where the names of some tools are judged."""
-        return self.catalogue.choices(rows, self.naming.end, self.config.align_tools)
+    def naming_target(self, row: int) -> Target:
+        """Where the name of a tool is judged; its end is due after it."""
+        return self.catalogue.choices([row], self.naming.end, max_length=1)
 
 
 @torch.no_grad()
@@ -443,7 +425,8 @@ class _Run:
         config: LLMConfig,
         seed: int,
     ) -> None:
-        self.config, self.device, self.rows, self.graph = config, llm.device, rows, planner.graph
+        self.config, self.device, self.graph = config, llm.device, planner.graph
+        self.rows = {name: part.cut(config.max_length) for name, part in rows.items()}
         self.world = World.current()
         self.tool_x = planner.tool_x.float().to(self.device)
         self.generator = torch.Generator().manual_seed(seed)
@@ -525,11 +508,11 @@ class _Run:
                 f"learning rate ({self.config.learning_rate:g}) or look for odd data"
             )
 
-    def best_tokens(self) -> GraphTokens:
-        """The tokens with the chosen weights, and the links that the LLM then predicts."""
+    def best_tokens(self, graph: ToolGraph) -> GraphTokens:
+        """The tokens with the chosen weights, and the links that the LLM misses in the graph."""
         self.tokens.load_state_dict(self.tokens.state_dict() | self.best)
         if self.config.ablation is Ablation.LLM_LINKS:
-            predict_links(self.loss, self.tokens, self.tool_x.cpu(), self.graph)
+            predict_links(self.loss, self.tokens, self.tool_x.cpu(), graph)
         return self.tokens.eval()
 
     def write(self, folder: Path, mark: str) -> None:
@@ -565,24 +548,15 @@ class _Run:
         Returns:
             Mean losses over all processes, and how many choices this one's loss is a mean of.
         """
-        rows, hidden = self._next(self.tool_x.size(0)), self._hidden()
-        sequences = []
-        while rows:
-            most = self.config.align_tools
-            length = int(torch.randint(1, most + 1, (1,), generator=self.generator))
-            sequences.append(rows[:length])
-            rows = rows[length:]
-        sequences = self.world.share(sequences)
-        weights = [len(self.loss.naming_target(rows).places) for rows in sequences]
+        hidden = self._hidden()
+        rows = self.world.share(self._next(self.tool_x.size(0)))
+        weights = [len(self.loss.naming_target(row).places) for row in rows]
         total = 0.0
         for part, share in self._parts(weights):
-            some = [sequences[i] for i in part]
+            some = [rows[i] for i in part]
             with self._precision():
-                layers = self._layers(hidden)
-                pieces = [
-                    self.tokens.node_pieces(layers, torch.tensor([rows], device=self.device))[0]
-                    for rows in some
-                ]
+                nodes = torch.tensor(some, device=self.device)[:, None]
+                pieces = self.tokens.node_pieces(self._layers(hidden), nodes)
             loss = self.loss.naming_loss(pieces, some) * share
             torch.autograd.backward(loss)
             total += loss.item()

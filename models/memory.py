@@ -40,7 +40,8 @@ class RequestMemory(nn.Module):
     requests. Rows of one group, as the split draws them, never meet in use, so a training row must
     not see its group either. For the regression that has a closed form too: with
     :math:`G = (K + \lambda I)^{-1}` rows :math:`g` would get
-    :math:`Y_g - G_{gg}^{-1} (G Y)_g` from a memory without them.
+    :math:`Y_g - G_{gg}^{-1} (G Y)_g` from a memory without them, and a row :math:`x` of the group
+    that is not remembered :math:`k(x)^T (G Y - G_{\cdot g} G_{gg}^{-1} (G Y)_g)`.
 
     Args:
         text_channels: Channels of request vectors.
@@ -99,19 +100,21 @@ class RequestMemory(nn.Module):
         self.used = torch.unique(plans[kept][plans[kept] >= 0])
         number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
         group = torch.tensor([number[one] for one in groups], device=device)
-        left_out = self._fit_weights(group[kept])
-        relevance, first = self._spread(self._regress(request_x))
-        relevance[kept], first[kept] = self._spread(left_out)
-        similarity, near = self._nearest(request_x, group, group[kept])
-        return Recalled(relevance, first, similarity, near)
+        scores = self._fit_weights(request_x, group, kept)
+        return Recalled(*self._spread(scores), *self._nearest(request_x, group, group[kept]))
 
     def forward(self, request_x: Float[Tensor, "batch text_channels"]) -> Recalled:
         """What the memory says of new requests."""
-        relevance, first = self._spread(self._regress(request_x))
-        return Recalled(relevance, first, *self._nearest(request_x))
+        scores = self._kernel(request_x, self.requests) @ self.weights
+        return Recalled(*self._spread(scores), *self._nearest(request_x))
 
-    def _fit_weights(self, group: Int[Tensor, " rows"]) -> Float[Tensor, "rows two_num_used"]:
-        """Solve for the weights; what each row would get without its group."""
+    def _fit_weights(
+        self,
+        request_x: Float[Tensor, "every text_channels"],
+        group: Int[Tensor, " every"],
+        kept: Int[Tensor, " rows"],
+    ) -> Float[Tensor, "every two_num_used"]:
+        """Solve for the weights; what each row, remembered or not, would get without its group."""
         rows, used = self.plans.size(0), self.used.numel()
         place = torch.full((self.num_tools + 1,), used, device=self.used.device)
         place[self.used] = torch.arange(used, device=self.used.device)
@@ -124,14 +127,17 @@ class RequestMemory(nn.Module):
         inverse = torch.linalg.inv(kernel + self.ridge * torch.eye(rows, device=y.device).double())
         dual = inverse @ y
         self.weights = dual.float()
-        left_out = torch.empty_like(y)
+        left_out = y.new_empty(request_x.size(0), y.size(1))
+        kept_at = torch.full_like(group, PAD)
+        kept_at[kept] = torch.arange(rows, device=y.device)
         for members in _rows_by_group(group):
-            block = inverse[members][:, members]
-            left_out[members] = y[members] - torch.linalg.solve(block, dual[members])
+            is_kept = kept_at[members] != PAD
+            own, others = kept_at[members[is_kept]], members[~is_kept]
+            gone = torch.linalg.solve(inverse[own][:, own], dual[own])
+            left_out[kept[own]] = y[own] - gone
+            kernel = self._kernel(request_x[others], self.requests).double()
+            left_out[others] = kernel @ dual - kernel @ inverse[:, own] @ gone
         return left_out.float()
-
-    def _regress(self, request_x: Tensor) -> Tensor:
-        return self._kernel(request_x, self.requests) @ self.weights
 
     def _spread(self, scores: Float[Tensor, "batch two_num_used"]) -> tuple[Tensor, Tensor]:
         """Scores of used tools as scores of all tools."""

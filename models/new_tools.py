@@ -69,4 +69,5 @@ def on_graph(planner: GToolPlanner, graph: ToolGraph) -> GToolPlanner:
     rows = [known[text] for text in graph.texts]
     tool_x = torch.stack(rows) if rows else planner.tool_x[:0]
     model = with_tools(planner.model, planner.graph, graph)
-    return GToolPlanner(model, graph, tool_x, planner.embed, planner.dataflow_namespaces)
+    links = planner.link_scorer.on(graph, tool_x) if planner.link_scorer else None
+    return GToolPlanner(model, graph, tool_x, planner.embed, links)

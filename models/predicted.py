@@ -210,7 +210,8 @@ class PairFeatures:
         """Shape ``[num_sources, num_tools, num_features]``."""
         text = self.text
         n = len(text.x)
-        out = np.empty((len(sources), n, len(FEATURES)), dtype=np.float32)
+        # A feature at a time lies together; callers see it last.
+        out = np.moveaxis(np.empty((len(FEATURES), len(sources), n), dtype=np.float32), 0, -1)
         x = text.x[sources]
         step = self.step[sources]
         two = step @ self.step
@@ -297,8 +298,10 @@ class EdgeCalibrator:
         """Of pairs, in the shape of ``features`` without its last axis."""
         slope = self.weights / self.scale
         start = self.bias - float(slope @ self.mean)
-        logits = features @ slope.astype(np.float32) + np.float32(start)
-        return logits.astype(np.float64)
+        logits = np.full(features.shape[:-1], start)
+        for place in np.flatnonzero(slope):
+            logits += features[..., place] * np.float32(slope[place])
+        return logits
 
 
 def fit_calibrator(

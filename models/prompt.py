@@ -12,10 +12,7 @@ PLANNING = (
     "You plan tool calls for a user. Answer only with the names of the tools that the request "
     "needs, one on a line, in the order of their calls."
 )
-NAMING = (
-    "Nodes of a tool graph are shown. Answer only with the names of their tools, one on a line, in "
-    "the order of the nodes."
-)
+NAMING = "A node of a tool graph is shown. Answer only with the name of its tool."
 DEPENDENCY = (
     "Two nodes of a tool graph are shown. Does a call of the first tool lead to a call of the "
     "second one? Answer only yes or no."

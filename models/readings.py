@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.candidates import Candidates, RequestVectors, embed_requests, find_candidates
-from models.edges import row_evidence, tool_use
+from models.edges import Evidence, links_within, row_evidence, tool_use
 from models.gtool import PLAN_BATCH, GTool, GToolPlanner, ToolStates
 from models.memory import PAD, Recalled, RequestMemory, padded_plans
 from models.types import Link, ToolGraph
@@ -29,6 +29,13 @@ class Rows(NamedTuple):
     def x(self) -> Float[Tensor, "rows text_channels"]:
         """Text vectors of the requests."""
         return self.vectors.x
+
+    def cut(self, length: int | None) -> "Rows":
+        """The rows with the first tools of their plans alone."""
+        plans = [plan[:length] for plan in self.plans]
+        pairs = zip(self.links, plans, strict=True)
+        links = [links_within(some, len(plan)) for some, plan in pairs]
+        return self._replace(plans=plans, links=links)
 
 
 @dataclass(frozen=True)
@@ -70,14 +77,7 @@ def read_requests(planner: GToolPlanner, requests: Sequence[str], count: int) ->
         requests: At least one.
         count: Candidates of each, at most.
     """
-    found = []
-    for start in range(0, len(requests), PLAN_BATCH):
-        part = requests[start : start + PLAN_BATCH]
-        vectors = embed_requests(part, planner.embed).to(planner.device)
-        recalled = planner.recall(vectors.x)
-        candidates = planner.candidates(part, vectors)
-        found.append(_read(planner.model, planner.tools, candidates, recalled, count))
-    return _joined(found)
+    return _read_vectors(planner, requests, embed_requests(requests, planner.embed), count)
 
 
 @torch.no_grad()
@@ -86,8 +86,9 @@ def read_rows(
 ) -> tuple[dict[str, Readings], GToolPlanner]:
     """What the planner would say of the rows it was trained with, had it not known them.
 
-    A training row is read without the evidence of its group, as in training. Validation rows are
-    read with the training rows' evidence alone.
+    A training row is read without the evidence of its group, as in training: none of the group's
+    requests is remembered, and the graph is one that the groups of its batch were not mined for.
+    Validation rows are read with the training rows' evidence alone.
 
     Args:
         planner: The trained graph readout.
@@ -109,45 +110,42 @@ def read_rows(
         neighbours=config.neighbours,
     ).to(device)
     recalled = model.memory.fit(vectors.x, plans, train.groups, config.memory_rows)
-    model.use = tool_use(plans, num_tools)
-    evidence = {
-        name: [row_evidence(*one, num_tools) for one in zip(part.plans, part.links, strict=True)]
-        for name, part in rows.items()
-    }
-    edges = planner.edges.without(evidence["validation"])
+    whole = model.use = tool_use(plans, num_tools)
+    edges = planner.edges.without(_evidence(validation, num_tools))
     index, counts = edges.edge_index.cpu(), edges.counts.cpu()
-    graph = replace(planner.graph, edge_index=index, edge_counts=counts)
-    honest = on_graph(planner, graph, model)
+    honest = on_graph(planner, replace(planner.graph, edge_index=index, edge_counts=counts), model)
 
+    evidence = _evidence(train, num_tools)
     rows_of: dict[str, list[int]] = {}
     for row, group in enumerate(train.groups):
         rows_of.setdefault(group, []).append(row)
     ordered = [row for group in rows_of.values() for row in group]
-    found, whole = [], model.use
-    for start in range(0, len(ordered), PLAN_BATCH):
-        batch = ordered[start : start + PLAN_BATCH]
-        gone = [row for group in {train.groups[row] for row in batch} for row in rows_of[group]]
-        left = edges.without([evidence["train"][row] for row in gone])
+    size = max(1, min(PLAN_BATCH, len(ordered) // config.min_steps))
+    tool_x, found = planner.tool_x.float().to(device), []
+    for start in range(0, len(ordered), size):
+        batch = ordered[start : start + size]
+        groups = dict.fromkeys(train.groups[row] for row in batch)
+        gone = [row for group in groups for row in rows_of[group]]
+        left = edges.without([evidence[row] for row in gone])
         model.use = whole - tool_use(plans[gone], num_tools)
-        tools = model.encode_tools(planner.tool_x.to(device), left)
         said = Recalled(*(part[batch] for part in recalled))
         candidates = find_candidates(
             [train.texts[row] for row in batch],
             vectors.rows(batch),
-            planner.tool_x.to(device),
+            tool_x,
             said,
             left,
             planner.lexicon,
             config.shortlist,
             allowed=planner.allowed,
         )
-        found.append(_read(model, tools, candidates, said, count))
+        found.append(_read(model, model.encode_tools(tool_x, left), candidates, said, count))
     model.use = whole
     back = torch.tensor(ordered).argsort().tolist()
-    candidates = honest.candidates(validation.texts, validation.vectors)
-    recalled = honest.recall(validation.x.float().to(device))
-    read = _read(model, honest.tools, candidates, recalled, count)
-    return {"train": _joined(found).take(back), "validation": read}, honest
+    return {
+        "train": _joined(found).take(back),
+        "validation": _read_vectors(honest, validation.texts, validation.vectors, count),
+    }, honest
 
 
 def on_graph(planner: GToolPlanner, graph: ToolGraph, model: GTool | None = None) -> GToolPlanner:
@@ -157,7 +155,7 @@ def on_graph(planner: GToolPlanner, graph: ToolGraph, model: GTool | None = None
         graph,
         planner.tool_x,
         planner.embed,
-        planner.dataflow_namespaces,
+        planner.link_scorer,
         None if planner.allowed is None else {graph.keys[row] for row in offered(planner)},
     )
 
@@ -167,6 +165,24 @@ def offered(planner: GToolPlanner) -> tuple[int, ...]:
     if planner.allowed is None:
         return tuple(range(planner.graph.num_tools))
     return tuple(planner.allowed.nonzero().flatten().tolist())
+
+
+def _evidence(rows: Rows, num_tools: int) -> list[Evidence]:
+    """What each row has added to the graph."""
+    return [row_evidence(*row, num_tools) for row in zip(rows.plans, rows.links, strict=True)]
+
+
+def _read_vectors(
+    planner: GToolPlanner, requests: Sequence[str], vectors: RequestVectors, count: int
+) -> Readings:
+    """What a planner says of new requests, part by part."""
+    found = []
+    for start in range(0, len(requests), PLAN_BATCH):
+        part = slice(start, start + PLAN_BATCH)
+        some = vectors.rows(part).to(planner.device)
+        candidates, said = planner.candidates(requests[part], some), planner.recall(some.x)
+        found.append(_read(planner.model, planner.tools, candidates, said, count))
+    return _joined(found)
 
 
 def _read(

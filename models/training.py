@@ -17,9 +17,17 @@ from models.candidates import Candidates, RequestVectors, find_candidates
 from models.decoder import plan_agreement
 from models.dependency import mask_edges, mdpl_auc, mdpl_loss, sample_negatives
 from models.distributed import World
-from models.edges import EdgeTable, Evidence, links_within, row_evidence, tool_use
+from models.edges import EdgeTable, Evidence, row_evidence, tool_use
 from models.errors import GraphMismatch, NotEnoughData
-from models.gtool import PLAN_BATCH, GTool, GToolConfig, Member, ToolStates, graph_lexicon
+from models.gtool import (
+    PLAN_BATCH,
+    GTool,
+    GToolConfig,
+    Member,
+    ToolStates,
+    graph_edges,
+    graph_lexicon,
+)
 from models.lexicon import Lexicon
 from models.memory import PAD, Recalled, padded_plans
 from models.resume import read_state, restore_weights, weight_tensors, write_state
@@ -142,10 +150,11 @@ def train_gtool(
 
 
 class _Part(NamedTuple):
-    """The rows of one split."""
+    """The rows of one split; ``tools`` and ``links`` as mined, ``plans`` as learnt."""
 
     texts: list[str]
     groups: list[str]
+    tools: list[list[int]]
     links: list[tuple[Link, ...]]
     vectors: RequestVectors
     plans: Tensor
@@ -183,13 +192,13 @@ def _split_rows(
     parts = []
     for name in ("train", "validation"):
         rows = [examples[row] for row in chosen[name]]
-        plans = padded_plans([[graph.index[key] for key in row.tools] for row in rows])
+        tools = [[graph.index[key] for key in row.tools] for row in rows]
+        plans = padded_plans(tools)
         if name == "train" and config.max_length is not None:
             plans = plans[:, : config.max_length]
-        length = plans.size(1)
-        links = [links_within(row.links, length) for row in rows]
         texts, groups = [row.request for row in rows], [row.group or row.id for row in rows]
-        parts.append(_Part(texts, groups, links, vectors.rows(chosen[name]), plans))
+        links, some = [row.links for row in rows], vectors.rows(chosen[name])
+        parts.append(_Part(texts, groups, tools, links, some, plans))
     return _Rows(parts[0], parts[1], num_skipped)
 
 
@@ -231,7 +240,8 @@ def _fingerprint(
 ) -> str:
     """Hash of all that decides what a training does."""
     head = [asdict(config), seed, device, code_version, torch.__version__, graph.keys, graph.texts]
-    head += [[part.texts, part.groups, part.links] for part in (rows.train, rows.validation)]
+    for part in (rows.train, rows.validation):
+        head.append([part.texts, part.groups, part.tools, part.links])
     head.append(World.current().size)
     tensors = {"x": tool_x, "index": graph.edge_index, "counts": graph.edge_counts}
     for name, part in (("train", rows.train), ("validation", rows.validation)):
@@ -276,11 +286,9 @@ class _Run:
         self.tool_x = tool_x.float().to(device)
         self.lexicon: Lexicon = graph_lexicon(graph)
         num_tools = graph.num_tools
-        self.graph = EdgeTable.from_edges(
-            graph.edge_index.to(device), graph.edge_counts.to(device), num_tools
-        )
         self.evidence = _evidence(rows.train, num_tools)
-        self.edges = self.graph.without(_evidence(rows.validation, num_tools))
+        mined = graph_edges(graph, config.ablation, device)
+        self.edges = mined.without(_evidence(rows.validation, num_tools))
         self.generator = torch.Generator().manual_seed(seed)
         self.model = GTool(config, tool_x.size(1), num_tools).to(device)
         recalled = self.model.memory.fit(
@@ -363,7 +371,7 @@ class _Run:
         self.best_score = max(self.best_score, self.score)
         late = self.epoch - 1 - self.best_epoch >= self.config.patience
         if self.epoch == self.config.epochs or late:
-            self.done.append(self.best)
+            self.done.append({name: w.clone() for name, w in self.best.items()})
             if not self.finished:
                 self._start_member()
 
@@ -377,7 +385,7 @@ class _Run:
         request_x = torch.cat([self.train.x, self.validation.x])
         groups = self.train.groups + self.validation.groups
         model.memory.fit(request_x, both, groups, self.config.memory_rows)
-        model.use = tool_use(both, self.graph.num_tools)
+        model.use = tool_use(both, self.edges.num_tools)
         return model.cpu()
 
     def write(self, folder: Path, mark: str) -> None:
@@ -566,9 +574,8 @@ def _mean_and_error(values: Float[Tensor, " rows"]) -> tuple[float, float]:
 
 def _evidence(part: _Part, num_tools: int) -> list[Evidence]:
     """What each row has added to the graph."""
-    plans = [[tool for tool in plan if tool != PAD] for plan in part.plans.tolist()]
-    pairs = zip(plans, part.links, strict=True)
-    return [row_evidence(plan, links, num_tools) for plan, links in pairs]
+    pairs = zip(part.tools, part.links, strict=True)
+    return [row_evidence(tools, links, num_tools) for tools, links in pairs]
 
 
 def _parts(rows: list[int], count: int) -> list[list[int]]:

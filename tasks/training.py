@@ -17,13 +17,13 @@ from models.candidates import RequestVectors, embed_requests
 from models.checkpoint import Readout, load_planner, save_planner
 from models.distributed import World, join
 from models.errors import LostProcess, ModelError, ProcessesDiffer
-from models.graph import dataflow_namespaces
 from models.gtool import GTool, GToolConfig, GToolPlanner
+from models.links import LinkScorer
 from models.llm import llm_digest
 from models.llm_training import train_llm_readout
 from models.splits import with_validation
 from models.training import check_examples, train_gtool, weights_hash
-from models.types import Embedder, Example, ToolGraph
+from models.types import Example, ToolGraph
 from tasks.embedding import encoder_digest, shared_embedder
 from tasks.graphs import LearningData, leak_check, learning_data, load_graph, load_suites
 from tasks.llm import llm_configuration, llm_dtype, shared_llm, wants_llm_readout
@@ -258,7 +258,7 @@ def _train(
         model, readout, tags = training.readouts(done)
         weights = weights_hash(model.state_dict())
         folder = work / "planner"
-        _save(folder, model, model.config, graph, embed, settings, readout)
+        _save(folder, model, training, readout)
         seconds = time.monotonic() - started
         registry.log_summary(
             run_id,
@@ -382,21 +382,21 @@ class _Training:
 
 def _save(
     folder: Path,
-    model: Any,
-    config: GToolConfig,
-    graph: ToolGraph,
-    embed: Embedder,
-    settings: Settings,
+    model: GTool,
+    training: _Training,
     readout: Readout | None,
 ) -> None:
+    """The planner as a folder; the links of its plans are learnt here, in seconds."""
+    settings, graph = training.settings, training.graph
     shutil.rmtree(folder, ignore_errors=True)
+    tool_x = shared_embedder(settings)(graph.texts)
     save_planner(
         folder,
         model,
-        config,
+        model.config,
         graph,
-        embed(graph.texts),
-        dataflow_namespaces(graph),
+        tool_x,
+        LinkScorer.fit(graph, training.examples, tool_x),
         extra={"text_encoder": settings.text_encoder, "code_version": code_version()},
         readout=readout,
     )

@@ -200,6 +200,7 @@ def chores_planner():
     """
     import torch
 
+    from models.candidates import embed_requests
     from models.gtool import GToolConfig, GToolPlanner
     from models.training import train_gtool
     from models.types import Example, ToolGraph
@@ -220,7 +221,7 @@ def chores_planner():
         keys,
         tuple(CHORES[key.split("/")[1]] for key in keys),
         torch.tensor(pairs).T.contiguous(),
-        torch.ones(len(pairs), 2),
+        torch.tensor([[4.0, 0.0]]).repeat(len(pairs), 1),
     )
     examples = [
         Example(
@@ -232,7 +233,8 @@ def chores_planner():
         for n, plan in enumerate(plans)
         for city in ("Oslo", "Rome", "Lima", "Cairo")
     ]
-    tool_x, request_x = letter_vectors(graph.texts), letter_vectors([e.request for e in examples])
+    tool_x = letter_vectors(graph.texts)
+    vectors = embed_requests([e.request for e in examples], letter_vectors)
     config = GToolConfig(hidden_channels=16, epochs=2, batch_size=8, min_steps=1)
-    model = train_gtool(graph, tool_x, examples, request_x, config, seed=0).model
-    return GToolPlanner(model, graph, tool_x, letter_vectors), examples, request_x
+    model = train_gtool(graph, tool_x, examples, vectors, config, seed=0).model
+    return GToolPlanner(model, graph, tool_x, letter_vectors), examples, vectors

@@ -22,6 +22,7 @@ from sets import Case, read_case, read_lines
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
 from models.candidates import embed_requests
 from models.gtool import GToolConfig, GToolPlanner
+from models.links import LinkScorer
 from models.metrics import score_plans
 from models.text import RememberingEmbedder, SentenceEmbedder
 from models.training import TrainResult, train_gtool
@@ -152,7 +153,8 @@ def trained(
 def new_planner(bench: Bench, case: Case, result: TrainResult) -> GToolPlanner:
     """The planner that users get of a training."""
     tool_x = bench.embed(case.graph.texts)
-    return GToolPlanner(result.model, case.graph, tool_x, bench.embed, case.dataflow_namespaces)
+    links = LinkScorer.fit(case.graph, case.past, tool_x)
+    return GToolPlanner(result.model, case.graph, tool_x, bench.embed, links)
 
 
 def scored(rows: Sequence[Example], planner: Planner) -> dict[str, list[float]]:

@@ -16,6 +16,7 @@ from models.baselines import NearestPlanner, RetrievalPlanner
 from models.decoder import FEATURES, PointerDecoder
 from models.edges import tool_use
 from models.gtool import GToolPlanner
+from models.links import LinkScorer
 from models.memory import padded_plans
 from models.new_tools import on_graph, with_tools
 from models.sgc import SgcPlanner
@@ -203,7 +204,8 @@ def with_past(bench: Bench, planner: GToolPlanner, case: Case) -> GToolPlanner:
     model.memory.fit(x, plans, groups, model.config.memory_rows)
     model.use = tool_use(plans, graph.num_tools)
     tool_x = bench.embed(graph.texts)
-    return GToolPlanner(model, graph, tool_x, bench.embed, case.dataflow_namespaces)
+    links = LinkScorer.fit(graph, case.past, tool_x)
+    return GToolPlanner(model, graph, tool_x, bench.embed, links)
 
 
 def recall(rows: Sequence[Example], planner: Planner, wanted: set[str]) -> list[float]:

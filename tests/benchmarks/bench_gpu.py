@@ -95,8 +95,9 @@ if __name__ == "__main__":
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from models.candidates import embed_requests  # noqa: E402
 from models.graph_tokens import LLMConfig  # noqa: E402
-from models.gtool import GToolConfig  # noqa: E402
+from models.gtool import GToolConfig, GToolPlanner  # noqa: E402
 from models.llm import FrozenLLM  # noqa: E402
 from models.llm_training import train_llm_readout  # noqa: E402
 from models.training import train_gtool  # noqa: E402
@@ -253,23 +254,15 @@ class Meter:
         return out
 
 
-@dataclass
-class Readout:
-    """What the graph readout and its training leave for an LLM readout."""
-
-    model: Any
-    graph: ToolGraph
-    tool_x: Tensor
-
-    def train_llm(
-        self, llm: FrozenLLM, examples: list[Example], config: LLMConfig, meter: Meter
-    ) -> Any:
-        """Train graph tokens; the meter hears of every step."""
-        request_x = embed([example.request for example in examples])
-        return train_llm_readout(
-            llm, self.model, self.graph, self.tool_x, examples, request_x, config, seed=0,
-            on_step=meter.step,
-        )  # fmt: skip
+def graph_readout(
+    graph: ToolGraph, examples: Sequence[Example], device: str, epochs: int
+) -> GToolPlanner:
+    """A briefly trained graph readout, which the LLM readout builds on."""
+    tool_x = embed(graph.texts)
+    vectors = embed_requests([example.request for example in examples], embed)
+    config = GToolConfig(epochs=epochs)
+    model = train_gtool(graph, tool_x, examples, vectors, config, seed=0, device=device).model
+    return GToolPlanner(model.cpu(), graph, tool_x, embed)
 
 
 def main() -> None:
@@ -301,14 +294,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     if args.tiny:
         train, validation = train[:64], validation[:8]
     rows = train + validation
-    tool_x = embed(graph.texts)
-    epochs = GToolConfig(epochs=1 if args.tiny else 4)
-    request_x = embed([example.request for example in rows])
-    readout = Readout(
-        train_gtool(graph, tool_x, rows, request_x, epochs, seed=0, device=device).model.cpu(),
-        graph,
-        tool_x,
-    )
+    planner = graph_readout(graph, rows, device, epochs=1 if args.tiny else 3)
     texts = [example.request for example in rows] + list(graph.texts)
     report: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -322,13 +308,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     aligning = 4 if args.tiny else 100
     small = LLMConfig(
         batch_size=args.batch, align_steps=aligning, plan_steps=args.steps, save_every=1,
-        validate_every=max(1, args.steps // 3),
+        validate_every=max(1, args.steps // 3), fusion_rows=0,
     )  # fmt: skip
     # Few rows, so that requests come again: the first passes read them, the later ones know them.
     again = train[: args.batch * max(1, args.timed // 3)] + validation[:2]
     large = LLMConfig(
         batch_size=args.batch, align_steps=1, plan_steps=args.timed, save_every=1,
-        validate_every=args.timed, validation_rows=2,
+        validate_every=args.timed, validation_rows=2, fusion_rows=0,
     )  # fmt: skip
     for name, shape, config, part in (
         ("small", SMALL, small, rows),
@@ -340,7 +326,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         llm = random_llm(shape, tokenizer, device, torch.bfloat16)
         meter = Meter(llm)
         made = time.perf_counter()
-        result = readout.train_llm(llm, part, config, meter)
+        vectors = embed_requests([example.request for example in part], embed)
+        result = train_llm_readout(llm, planner, part, vectors, config, seed=0, on_step=meter.step)
         report[name] = {
             "seconds": round(time.perf_counter() - begun, 1),
             "made_s": round(made - begun, 1),

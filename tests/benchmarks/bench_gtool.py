@@ -18,6 +18,7 @@ from sets import SPLITS, read_case, read_lines
 from models.baselines import NearestPlanner
 from models.candidates import embed_requests
 from models.gtool import GToolConfig, GToolPlanner
+from models.links import LinkScorer
 from models.metrics import score_plans
 from models.text import RememberingEmbedder, SentenceEmbedder
 from models.training import train_gtool
@@ -52,7 +53,9 @@ def main() -> None:
 
     test, past = case.test, case.past
     planners = {
-        "gtool-graph": GToolPlanner(result.model, graph, tool_x, embed, flows),
+        "gtool-graph": GToolPlanner(
+            result.model, graph, tool_x, embed, LinkScorer.fit(graph, past, tool_x)
+        ),
         "nearest": NearestPlanner(graph, past, embed, dataflow_namespaces=flows),
     }
     report: dict[str, Any] = {

@@ -41,6 +41,7 @@ from models.evaluation import evaluate
 from models.fusion import FusionPlanner, agreement
 from models.graph_tokens import LLMConfig
 from models.gtool import GToolPlanner
+from models.links import LinkScorer
 from models.llm import FrozenLLM
 from models.llm_planner import LLMPlanner
 from models.llm_training import PlanningLoss, train_llm_readout
@@ -96,9 +97,9 @@ def spoken(
         resume_dir=folder.with_suffix(".resume"),
     )
     seconds = time.perf_counter() - started
-    namespaces, model = drawn.dataflow_namespaces, drawn.model
+    model, links = drawn.model, LinkScorer.fit(drawn.graph, examples, drawn.tool_x)
     readout = Readout(result.config, result.tokens, llm)
-    save_planner(folder, model, model.config, drawn.graph, drawn.tool_x, namespaces, {}, readout)
+    save_planner(folder, model, model.config, drawn.graph, drawn.tool_x, links, {}, readout)
     return load_llm_planner(folder, drawn.embed, llm), seconds
 
 

@@ -8,6 +8,9 @@ from torch.nn import functional as F
 
 from models.distributed import join
 from models.errors import LostProcess, ProcessesDiffer
+from models.gtool import GToolConfig
+from models.training import train_gtool
+from tests.models import worlds
 
 BATCHES = [[0, 1, 2, 3, 4, 5, 6], [6, 2, 4], [5]]
 """Rows of each step: uneven shares, and one batch of fewer rows than processes."""
@@ -48,10 +51,31 @@ def train(world):
     return {"rank": world.rank, "grads": grads, "losses": losses, "weights": found}
 
 
+def planner(accumulate=1):
+    """A training of the graph readout without dropout: its weights and their hash."""
+    here = worlds.world(num_rows=24)
+    graph, x = here.graph, worlds.embed([row.request for row in here.rows])
+    config = GToolConfig(
+        hidden_channels=8,
+        heads=2,
+        num_layers=2,
+        epochs=2,
+        min_steps=2,
+        beam_width=3,
+        dropout=0.0,
+        text_dropout=0.0,
+        learning_rate=1e-3,
+        accumulate=accumulate,
+    )
+    result = train_gtool(graph, worlds.embed(graph.texts), here.rows, x, config, seed=0)
+    weights = {name: part.tolist() for name, part in result.model.state_dict().items()}
+    return {"planner": weights, "hash": result.weights_hash}
+
+
 def play(world):
     """All of it, for either process; the second one dies at the end."""
     told = world.tell("Grüße" if world.first else "never heard")
-    found = train(world) | {"told": told}
+    found = train(world) | planner(accumulate=2) | {"told": told}
     try:
         world.check_same("weights", "ab"[world.rank])
     except ProcessesDiffer as error:

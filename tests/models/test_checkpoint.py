@@ -39,8 +39,12 @@ def embed(texts):
 
 def planner(seed=0):
     torch.manual_seed(seed)
-    model = GTool(CONFIG, 4, 3, num_memory=2)
-    model.memory.requests, model.memory.weights = embed(["ab", "c"]), torch.rand(2, 6)
+    model = GTool(CONFIG, 4, 3)
+    plans = torch.tensor([[0, 1, -1], [2, -1, -1], [1, 1, 2]])
+    model.memory.fit(embed(["ab", "c", "bü"]), plans, ["1", "2", "3"], 9)
+    model.use = torch.rand(3, 4)
+    model.temperature.fill_(0.5)
+    model.calibration.copy_(torch.tensor([0.1, 0.6]))
     return GToolPlanner(model, GRAPH, embed(KEYS), embed, {"s"})
 
 

@@ -87,9 +87,16 @@ def test_two_processes_make_the_steps_of_one(pair):
         assert torch.allclose(flat(first[name]), flat(expected[name]), atol=1e-5)
 
 
+def test_two_processes_train_the_planner_of_one(pair):
+    found, expected = pair[0]["planner"], ranks.planner()["planner"]
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.allclose(torch.tensor(found[name]), torch.tensor(weight), atol=1e-5), name
+
+
 def test_both_processes_hold_the_same_to_the_last_bit(pair):
     first, second = pair
-    for name in ("told", "grads", "losses", "weights"):
+    for name in ("told", "grads", "losses", "weights", "planner", "hash"):
         assert first[name] == second[name]
 
 

@@ -7,8 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from models.ablation import Ablation
+from models.candidates import embed_requests
 from models.distributed import World
 from models.errors import TrainingDiverged
+from models.fusion import Chosen
 from models.graph_tokens import LLMConfig, new_graph_tokens
 from models.gtool import GToolConfig, GToolPlanner
 from models.llm import FrozenLLM
@@ -37,7 +39,7 @@ SHORT = LLMConfig(
     validate_every=4,
     validation_rows=4,
     learning_rate=1e-2,
-    fusion_rows=2,
+    fusion_rows=0,
 )
 
 
@@ -53,21 +55,26 @@ def train(llm, world, config=SHORT, **options):
 
 def rows_of(world):
     """The rows of both splits, as training takes them."""
-    drawn, examples, request_x = world
+    drawn, examples, vectors = world
     parts = {}
     for split in ("train", "validation"):
         some = [i for i, example in enumerate(examples) if example.split == split]
-        plans = [[drawn.graph.index[key] for key in examples[i].tools] for i in some]
-        parts[split] = Rows([examples[i].request for i in some], request_x[some], plans)
+        parts[split] = Rows(
+            [examples[i].request for i in some],
+            vectors.rows(some),
+            [[drawn.graph.index[key] for key in examples[i].tools] for i in some],
+            [examples[i].links for i in some],
+            [examples[i].id for i in some],
+        )
     return parts
 
 
 def run_of(llm, world, config=SHORT):
     rows = rows_of(world)
-    readings, _ = read_rows(world[0], rows, config.candidates)
+    readings, honest = read_rows(world[0], rows, config.candidates)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return _Run(llm, world[0], rows, readings, replace(config, max_length=3), seed=0)
+        return _Run(llm, honest, rows, readings, replace(config, max_length=3), seed=0)
 
 
 def loss_of(llm, world, config=SHORT):
@@ -84,12 +91,12 @@ def pieces_of(tokens, world, requests):
     return layers, readings, tokens.graph_pieces(letter_vectors(requests), layers, readings)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2"])
 def test_no_weight_of_the_language_model_changes_and_every_graph_weight_does(world, kind):
     llm = tiny_llm(kind)
     before = weights_hash(llm.model.state_dict())
-    nothing = replace(SHORT, align_steps=0, plan_steps=0, fusion_rows=0)
-    short = replace(SHORT, align_steps=1, plan_steps=3, fusion_rows=0)
+    nothing = replace(SHORT, align_steps=0, plan_steps=0)
+    short = replace(SHORT, align_steps=1, plan_steps=3)
     fresh = dict(train(llm, world, nothing).tokens.named_parameters())
     trained = dict(train(llm, world, short).tokens.named_parameters())
     assert weights_hash(llm.model.state_dict()) == before
@@ -114,9 +121,9 @@ def only(world, *names, request="do it"):
     graph, x = ToolGraph("v", keys, texts, *empty_edges()), drawn.tool_x[rows]
     some = [replace(e, tools=keys[:1], request=request or e.request) for e in examples]
     config = GToolConfig(hidden_channels=16, epochs=1, batch_size=8, min_steps=1)
-    request_x = letter_vectors([e.request for e in some])
-    model = train_gtool(graph, x, some, request_x, config, seed=0).model
-    return GToolPlanner(model, graph, x, letter_vectors), some, request_x
+    vectors = embed_requests([e.request for e in some], letter_vectors)
+    model = train_gtool(graph, x, some, vectors, config, seed=0).model
+    return GToolPlanner(model, graph, x, letter_vectors), some, vectors
 
 
 @pytest.mark.parametrize("request_text", ["", "long " * 2000, "<|im_end|>"])
@@ -143,14 +150,14 @@ def test_training_puts_everything_on_the_device_of_the_language_model(world, mon
 
 
 def test_training_lowers_the_loss_on_validation_rows(world):
-    longer = replace(SHORT, plan_steps=24, validate_every=8, patience=9, fusion_rows=0)
+    longer = replace(SHORT, plan_steps=24, validate_every=8, patience=9)
     losses = [record["validation_loss"] for record in train(tiny_llm(), world, longer).history]
     assert min(losses) < losses[0] - 0.1
 
 
 def test_training_stops_when_validation_rows_gain_no_more(world):
     stalled = replace(SHORT, plan_steps=20, validate_every=1, patience=2, learning_rate=1e-12)
-    stalled = replace(stalled, weight_decay=0.0, align_steps=0, fusion_rows=0)
+    stalled = replace(stalled, weight_decay=0.0, align_steps=0)
     history = train(tiny_llm(), world, stalled).history
     losses = [record["validation_loss"] for record in history]
     best = losses.index(min(losses))
@@ -159,9 +166,9 @@ def test_training_stops_when_validation_rows_gain_no_more(world):
 
 
 def test_same_seed_same_weights_and_a_killed_training_goes_on_to_the_same(world, tmp_path):
-    llm = tiny_llm()
-    whole = train(llm, world)
-    assert train(llm, world).weights_hash == whole.weights_hash
+    llm, short = tiny_llm(), replace(SHORT, plan_steps=5)
+    whole = train(llm, world, short)
+    assert train(llm, world, short).weights_hash == whole.weights_hash
 
     class Killed(BaseException):
         pass
@@ -171,16 +178,18 @@ def test_same_seed_same_weights_and_a_killed_training_goes_on_to_the_same(world,
             raise Killed
 
     with pytest.raises(Killed):
-        train(llm, world, on_step=kill, resume_dir=tmp_path)
+        train(llm, world, short, on_step=kill, resume_dir=tmp_path)
     seen = []
-    resumed = train(llm, world, on_step=lambda step, m: seen.append(step), resume_dir=tmp_path)
+    resumed = train(
+        llm, world, short, on_step=lambda step, m: seen.append(step), resume_dir=tmp_path
+    )
     assert min(seen) > 6
     assert resumed.weights_hash == whole.weights_hash
     assert resumed.history == whole.history
 
 
 def test_the_state_of_another_training_is_ignored(world, tmp_path):
-    llm, short = tiny_llm(), replace(SHORT, align_steps=1, plan_steps=2, fusion_rows=0)
+    llm, short = tiny_llm(), replace(SHORT, align_steps=1, plan_steps=2)
     train(llm, world, short, resume_dir=tmp_path)
     other = replace(short, learning_rate=2e-2)
     assert train(llm, world, other, resume_dir=tmp_path).weights_hash == (
@@ -395,19 +404,19 @@ def test_a_disturbed_plan_is_one_step_away():
     assert disturbed([4], [4, -1], generator) == [4]
 
 
-def test_nodes_say_the_names_of_their_tools_in_order(world):
+def test_nodes_say_the_names_of_their_tools(world):
     llm = tiny_llm()
-    loss, tokens = loss_of(llm, world, replace(SHORT, align_tools=2))
+    loss, tokens = loss_of(llm, world)
     layers, _, _ = pieces_of(tokens, world, ["x"])
-    sequences = [[4, 2], [7]]
-    pieces = [tokens.node_pieces(layers, torch.tensor([rows]))[0] for rows in sequences]
-    found, total, count = loss.naming_loss(pieces, sequences), 0.0, 0
-    for piece, rows in zip(pieces, sequences, strict=True):
-        answer = plan_tokens(loss.catalogue.names.lines, rows, loss.naming.end)
+    rows, total, count = [4, 2], 0.0, 0
+    nodes = tokens.node_pieces(layers, torch.tensor(rows)[:, None])
+    found = loss.naming_loss(nodes, rows)
+    for piece, row in zip(nodes, rows, strict=True):
+        answer = list(loss.catalogue.names.lines[row])
         parts = [llm.embed(loss.naming.before), piece, llm.embed(loss.naming.after)]
         prompt = torch.cat([*parts, llm.embed(answer[:-1])])
         logits = llm.model(inputs_embeds=prompt[None]).logits[0, -len(answer) :]
-        for place, legal, right in zip(*loss.naming_target(rows), strict=True):
+        for place, legal, right in zip(*loss.naming_target(row), strict=True):
             total = total - logits[place, legal].log_softmax(0)[right]
             count += 1
     assert found.item() == pytest.approx((total / count).item(), abs=1e-4)
@@ -418,6 +427,21 @@ def test_without_mdpl_no_pair_is_asked_about(world):
     pairs, _ = run._pairs(torch.ones(run.graph.edge_index.size(1), dtype=torch.bool))
     assert pairs.shape == (0, 2)
     assert "mdpl_loss" not in run.train_step()
+
+
+def test_validation_rows_choose_the_weight_of_the_fusion(world, monkeypatch):
+    asked = []
+
+    def choose(graph, llm, examples):
+        asked.extend(examples)
+        assert graph.model.memory.requests.size(0) == 12  # the training rows alone
+        assert llm.drawn is graph
+        return Chosen(0.3, {})
+
+    monkeypatch.setattr("models.llm_training.choose_weight", choose)
+    config = replace(SHORT, align_steps=0, plan_steps=1, fusion_rows=3)
+    assert train(tiny_llm(), world, config).config.fusion_weight == 0.3
+    assert [example.split for example in asked] == ["validation"] * 3
 
 
 def test_without_graph_nothing_trains(world):
@@ -439,7 +463,7 @@ def test_likely_pairs_are_no_edges_and_follow_tools_of_similar_text(world):
 def test_dependencies_that_the_language_model_predicts_join_the_graph(world):
     llm, config = (
         tiny_llm(),
-        replace(SHORT, ablation=Ablation.LLM_LINKS, link_pairs=5, fusion_rows=0),
+        replace(SHORT, ablation=Ablation.LLM_LINKS, link_pairs=5),
     )
     drawn = world[0]
     loss, tokens = loss_of(llm, world, config)

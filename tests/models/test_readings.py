@@ -1,32 +1,52 @@
 """Readings: what the graph readout says of requests, honest about the rows it was trained with."""
 
+import copy
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
 import torch
 
+from models import readings as readings_module
+from models.candidates import embed_requests
 from models.gtool import GToolPlanner
-from models.readings import (
-    Readings,
-    Rows,
-    _WithoutOwn,
-    offered,
-    on_graph,
-    read_requests,
-    read_rows,
-)
-from models.training import padded_plans
+from models.readings import Readings, Rows, offered, on_graph, read_requests, read_rows
 from tests.factories import chores_planner, letter_vectors
 
 REQUESTS = ["find_hotel then book_hotel in Oslo", "translate it", ""]
 
 
-def rows_of(splits):
-    """Rows of the examples, each in the split that is named for it."""
-    drawn, examples, request_x = chores_planner()
+def by_plan(example):
+    """A group for all rows with the same plan."""
+    return " ".join(example.tools)
+
+
+def rows_of(group=by_plan, validation=lambda example: example.split == "validation"):
+    """Rows of the examples by split."""
+    drawn, examples, vectors = chores_planner()
     parts = {}
     for split in ("train", "validation"):
-        some = [i for i, named in enumerate(splits) if named == split]
-        plans = [[drawn.graph.index[key] for key in examples[i].tools] for i in some]
-        parts[split] = Rows([examples[i].request for i in some], request_x[some], plans)
+        some = [i for i, e in enumerate(examples) if validation(e) == (split == "validation")]
+        parts[split] = Rows(
+            [examples[i].request for i in some],
+            vectors.rows(some),
+            [[drawn.graph.index[key] for key in examples[i].tools] for i in some],
+            [()] * len(some),
+            [group(examples[i]) for i in some],
+        )
     return parts
+
+
+def row_by_row():
+    """The planner with steps so small in training that a batch is one row."""
+    drawn = chores_planner()[0]
+    model = copy.deepcopy(drawn.model)
+    model.config = replace(model.config, min_steps=100)
+    return on_graph(drawn, drawn.graph, model)
+
+
+def without_pad(plan):
+    return [row for row in plan.tolist() if row >= 0]
 
 
 def test_the_plan_is_the_graph_readouts_and_its_tools_lead_the_candidates():
@@ -35,22 +55,28 @@ def test_the_plan_is_the_graph_readouts_and_its_tools_lead_the_candidates():
     assert readings.candidates.shape == (3, 6)
     assert readings.votes.shape == (3, 6, 2)
     for plan, candidates, (best,) in zip(
-        readings.plans.tolist(), readings.candidates.tolist(), drawn.plan(REQUESTS), strict=True
+        readings.plans, readings.candidates.tolist(), drawn.plan(REQUESTS), strict=True
     ):
-        plan = [row for row in plan if row >= 0]
-        assert tuple(drawn.graph.keys[row] for row in plan) == best.tools
-        assert candidates[: len(set(plan))] == list(dict.fromkeys(plan))
+        rows = without_pad(plan)
+        assert tuple(drawn.graph.keys[row] for row in rows) == best.tools
+        assert candidates[: len(set(rows))] == list(dict.fromkeys(rows))
         assert len(set(candidates)) == 6
 
 
-def test_behind_the_plan_candidates_come_by_their_votes():
+def test_behind_the_plans_candidates_come_by_how_well_they_fit():
     drawn = chores_planner()[0]
     readings = read_requests(drawn, REQUESTS, 10)
-    relevance, first = drawn.model.memory(letter_vectors(REQUESTS)).chunk(2, dim=1)
-    assert torch.equal(readings.votes[..., 0], relevance.gather(1, readings.candidates))
-    assert torch.equal(readings.votes[..., 1], first.gather(1, readings.candidates))
-    for i, plan in enumerate(readings.plans.tolist()):
-        rest = readings.votes[i, len({row for row in plan if row >= 0}) :, 0].tolist()
+    vectors = embed_requests(REQUESTS, letter_vectors)
+    plans, _ = drawn.rank_rows(REQUESTS, vectors)
+    listed, recalled = drawn.candidates(REQUESTS, vectors), drawn.recall(vectors.x)
+    fits = listed.memory[..., 0].clamp(0, 1) + listed.text[..., 3].sigmoid()
+    assert listed.tools.tolist() == [list(range(10))] * 3
+    assert torch.equal(readings.votes[..., 0], recalled.relevance.gather(1, readings.candidates))
+    assert torch.equal(readings.votes[..., 1], recalled.first.gather(1, readings.candidates))
+    for ranked, candidates, fit in zip(plans, readings.candidates.tolist(), fits, strict=True):
+        proposed = list(dict.fromkeys(without_pad(ranked.flatten())))
+        assert candidates[: len(proposed)] == proposed
+        rest = fit[candidates[len(proposed) :]].tolist()
         assert rest == sorted(rest, reverse=True)
 
 
@@ -79,44 +105,99 @@ def test_votes_of_tools_are_those_of_the_candidates():
     assert torch.equal(readings.take([0, 0]).candidates, readings.candidates.repeat(2, 1))
 
 
-def test_a_training_row_is_read_as_a_new_request_to_the_others_would_be():
-    """Left out one by one and read anew: the same votes, the same plan."""
-    drawn, examples, _ = chores_planner()
-    splits = [example.split for example in examples]
-    rows = rows_of(splits)
+@pytest.mark.parametrize("group", [by_plan, lambda example: example.id], ids=["plan", "row"])
+def test_a_training_row_is_read_as_if_its_group_had_not_been_there(group):
+    """Each group is left out in turn: its rows as validation rows read the same."""
+    drawn, rows, examples = row_by_row(), rows_of(group), chores_planner()[1]
     readings, honest = read_rows(drawn, rows, 5)
+    train = [example for example in examples if example.split == "train"]
+    for place in (0, 4, 11):
+        gone = group(train[place])
+        left = rows_of(group, lambda e, gone=gone: e.split == "validation" or group(e) == gone)
+        alone = read_rows(drawn, left, 5)[0]["validation"]
+        mine = readings["train"].take([place])
+        theirs = alone.take([left["validation"].texts.index(train[place].request)])
+        assert torch.equal(theirs.plans, mine.plans)
+        assert torch.equal(theirs.candidates, mine.candidates)
+        assert torch.allclose(theirs.votes, mine.votes, atol=1e-4)
     validation = read_requests(honest, rows["validation"].texts, 5)
     assert torch.equal(readings["validation"].candidates, validation.candidates)
-    assert torch.allclose(readings["validation"].votes, validation.votes, atol=1e-5)
-    train = [i for i, split in enumerate(splits) if split == "train"]
-    for place in (0, 5, 11):
-        others = ["validation" if i == train[place] else splits[i] for i in range(len(splits))]
-        others = [s if i == train[place] or s == "train" else "none" for i, s in enumerate(others)]
-        alone, _ = read_rows(drawn, rows_of(others), 5)
-        mine, theirs = readings["train"].take([place]), alone["validation"]
-        both = (theirs.candidates.unsqueeze(2) == mine.candidates).any(dim=1)
-        assert both.sum() >= 3
-        votes = theirs.votes_of(mine.candidates)
-        assert torch.allclose(votes[both], mine.votes[both], atol=1e-3)
+    assert torch.equal(readings["validation"].plans, validation.plans)
 
 
-def test_its_own_pairs_are_no_evidence_for_a_training_row():
-    drawn, examples, _ = chores_planner()
-    rows = rows_of([example.split for example in examples])
-    edges, plans = drawn.tools.side.edges, padded_plans(rows["train"].plans)
-    here = plans[:, 0].repeat_interleave(2)  # as two beams of each request would ask
-    known, own = edges.dense(here), _WithoutOwn.of(edges, plans).dense(here)
-    follower = plans[:, 1].repeat_interleave(2)
-    for row in range(here.numel()):
-        if follower[row] >= 0:  # every pair was counted once
-            assert known[row, follower[row]].tolist() == [1.0, 1.0]
-            assert own[row].sum() == 0
-        else:
-            assert torch.equal(own[row], known[row])
+def test_nothing_votes_for_a_plan_that_only_its_group_has():
+    drawn, rows = chores_planner()[0], rows_of()
+    known = read_requests(drawn, rows["train"].texts, 10)
+    honest = read_rows(drawn, rows, 10)[0]["train"]
+    for row, plan in enumerate(rows["train"].plans):
+        tools = torch.tensor([plan])
+        assert (known.take([row]).votes_of(tools)[..., 0] > 0.3).all()
+        assert honest.take([row]).votes_of(tools).abs().max() < 1e-4
+
+
+def test_the_graph_and_the_use_of_tools_lack_what_the_row_and_validation_rows_have_added(
+    monkeypatch,
+):
+    drawn, seen = row_by_row(), []
+    find = readings_module.find_candidates
+
+    def spy(requests, vectors, tool_x, recalled, edges, *rest, **options):
+        seen.append((requests, edges))
+        return find(requests, vectors, tool_x, recalled, edges, *rest, **options)
+
+    monkeypatch.setattr(readings_module, "find_candidates", spy)
+    for group, left in ((lambda example: example.id, 2.0), (by_plan, 0.0)):
+        seen.clear()
+        rows = rows_of(group)
+        _, honest = read_rows(drawn, rows, 3)
+        of_row = dict(zip(rows["train"].texts, rows["train"].plans, strict=True))
+        assert [len(requests) for requests, _ in seen] == [1] * 12
+        for (request,), edges in seen:
+            pairs = [a * 10 + b for a, b in pairwise(of_row[request])]
+            assert edges.of(torch.tensor(pairs, dtype=torch.long))[:, 0].tolist() == [left] * len(
+                pairs
+            )
+        assert honest.graph.edge_counts[:, 0].tolist() == [3.0] * 4
+        assert honest.model.use[:, 0].sum() == sum(map(len, rows["train"].plans))
+
+
+def test_readings_come_in_the_order_of_the_rows_and_in_parts(monkeypatch):
+    drawn, rows = row_by_row(), rows_of()
+    whole = read_rows(drawn, rows, 5)[0]
+    monkeypatch.setattr(readings_module, "PLAN_BATCH", 3)
+    parts = read_rows(drawn, rows, 5)[0]
+    back = {
+        split: part._replace(
+            texts=part.texts[::-1],
+            vectors=part.vectors.rows(list(range(len(part.texts)))[::-1]),
+            plans=part.plans[::-1],
+            groups=part.groups[::-1],
+        )
+        for split, part in rows.items()
+    }
+    turned = read_rows(drawn, back, 5)[0]
+    for split, mine in whole.items():
+        assert torch.equal(parts[split].plans, mine.plans)
+        assert torch.allclose(parts[split].votes, mine.votes, atol=1e-5)
+        assert torch.equal(turned[split].plans.flip(0), mine.plans)
+        assert torch.allclose(turned[split].votes.flip(0), mine.votes, atol=1e-4)
+
+
+def test_rows_are_cut_to_a_length_with_their_links():
+    rows = Rows(
+        ["a"],
+        embed_requests(["a"], letter_vectors),
+        [[4, 2, 7]],
+        [((0, 1), (1, 2))],
+        ["g"],
+    )
+    assert rows.cut(2).plans == [[4, 2]]
+    assert rows.cut(2).links == [((0, 1),)]
+    assert rows.cut(None).plans == rows.plans
 
 
 def test_the_planner_stays_as_it_was():
-    drawn, examples, _ = chores_planner()
+    drawn = chores_planner()[0]
     before = drawn.plan(REQUESTS)
-    read_rows(drawn, rows_of([example.split for example in examples]), 3)
+    read_rows(drawn, rows_of(), 3)
     assert drawn.plan(REQUESTS) == before

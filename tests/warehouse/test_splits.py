@@ -11,7 +11,7 @@ from warehouse.graph import build_graph, find_version, training_rows
 from warehouse.ingest import ingest_file
 from warehouse.mining import GraphParameters
 from warehouse.splits import SPLITS, derive, split_of
-from warehouse.suites import find_suite, freeze_suites, read_suite
+from warehouse.suites import find_suite, freeze_suites, list_suites, read_suite
 
 SHARES = {"test": 0.2, "validation": 0.1}
 TOOLS = "abcdefg"
@@ -54,7 +54,8 @@ def divide(copy, con, split):
     """The copy brought up to date: {native id: side}, as suites and training see it."""
     found = derive(copy, con, split, **SHARES)
     parameters = GraphParameters(split=split_of(copy))
-    freeze_suites(copy, parameters, min_rows=5)
+    if not list_suites(copy):
+        freeze_suites(copy, parameters, min_rows=5)
     build_graph(copy, parameters, code_version="t")
     rows = copy.sql(
         "select native_id, l.split from learning_interval l join trajectory using (trajectory_id) "

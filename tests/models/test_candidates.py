@@ -1,0 +1,145 @@
+import pytest
+import torch
+
+from models.candidates import find_candidates
+from models.edges import EdgeTable
+from models.gtool import graph_lexicon
+from models.memory import PAD, RequestMemory
+from models.training import padded_plans
+from tests.models.worlds import CHANNELS, embed, mine, world
+
+SEEDS = range(6)
+
+
+def found(here, size, *, keys=None, requests=None, allowed=None, gold=False):
+    """Shortlists of a world's requests (each without its group), or of new ones, and its keys."""
+    keys = keys or here.keys
+    graph = mine(keys, here.rows)
+    plans = padded_plans([[graph.index[key] for key in row.tools] for row in here.rows])
+    said = [row.request for row in here.rows]
+    memory = RequestMemory(CHANNELS, len(keys), neighbours=4)
+    recalled = memory.fit(embed(said), plans, [row.group for row in here.rows], 99)
+    if requests is not None:
+        said, recalled = requests, memory(embed(requests))
+    return find_candidates(
+        said,
+        embed(said),
+        embed(graph.texts),
+        recalled,
+        EdgeTable.from_edges(graph.edge_index, graph.edge_counts, len(keys)),
+        graph_lexicon(graph),
+        size,
+        allowed=None if allowed is None else torch.tensor([key in allowed for key in keys]),
+        gold=plans if gold else None,
+    )
+
+
+def named(candidates, keys):
+    """The shortlist of each request by key: (features of text, of memory)."""
+    return [
+        {
+            keys[tool]: (candidates.text[row, i], candidates.memory[row, i])
+            for i, tool in enumerate(tools)
+        }
+        for row, tools in enumerate(candidates.tools.tolist())
+    ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("size", [1, 4, 7])
+def test_training_lists_the_gold_tools_in_any_case(seed, size):
+    here = world(seed, num_tools=9)
+    candidates = found(here, size, gold=True)
+    for row, example in enumerate(here.rows):
+        listed = {here.keys[tool] for tool in candidates.tools[row].tolist()}
+        assert set(example.tools) <= listed
+        plan = candidates.positions(
+            torch.tensor([[here.keys.index(key) for key in example.tools]] * len(here.rows))
+        )[row]
+        assert [here.keys[candidates.tools[row, p]] for p in plan.tolist()] == list(example.tools)
+
+
+@pytest.mark.parametrize("size", [6, 7, 96])
+def test_a_graph_of_fewer_tools_is_listed_whole(size):
+    here = world()
+    assert found(here, size).tools.tolist() == [list(range(6))] * len(here.rows)
+    assert found(here, size, gold=True).tools.tolist() == [list(range(6))] * len(here.rows)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shortlists_are_ascending_and_without_repetition(seed):
+    tools = found(world(seed, num_tools=9), 4, requests=["honey then eggs", "", "x"]).tools
+    assert tools.shape == (3, 4)
+    assert (tools[:, 1:] > tools[:, :-1]).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_the_request_names_is_listed(seed):
+    here = world(seed, num_tools=9)
+    for name in ("grape", "icing"):
+        tools = found(here, 5, requests=[name]).tools[0].tolist()
+        assert f"s/{name}" in {here.keys[tool] for tool in tools}
+
+
+@pytest.mark.parametrize("size", [2, 96])
+def test_only_allowed_tools_are_listed(size):
+    here = world(num_tools=9)
+    allowed = {"s/bread", "s/figs", "s/icing", "s/elsewhere"}
+    candidates = found(here, size, requests=["apple then eggs", "figs"], allowed=allowed)
+    assert candidates.size == min(size, 3)
+    listed = {here.keys[tool] for tool in candidates.tools.flatten().tolist()}
+    assert listed <= allowed
+    assert not torch.isnan(candidates.text).any()
+
+
+def test_without_allowed_tools_the_list_is_empty():
+    candidates = found(world(), 4, requests=["figs", "eggs"], allowed=set())
+    assert candidates.tools.shape == (2, 0)
+    assert (candidates.plans[candidates.plans >= 0] == 1).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("size", [3, 96])
+def test_the_order_of_the_catalogue_never_matters(seed, size):
+    here = world(seed, num_tools=9)
+    keys = tuple(torch.tensor([4, 0, 8, 2, 7, 5, 1, 3, 6]).tolist())
+    keys = tuple(here.keys[i] for i in keys)
+    one, other = named(found(here, size), here.keys), named(found(here, size, keys=keys), keys)
+    for listed, again in zip(one, other, strict=True):
+        assert listed.keys() == again.keys()
+        for key, parts in listed.items():
+            for part, same in zip(parts, again[key], strict=True):
+                assert torch.allclose(part, same, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 96])
+def test_a_batch_is_listed_as_each_request_alone(size):
+    here, requests = world(num_tools=9), ["honey then eggs", "", "figs grape", "apple"]
+    together = found(here, size, requests=requests)
+    for row, request in enumerate(requests):
+        alone = found(here, size, requests=[request])
+        for part, one in zip(together.rows(slice(row, row + 1)), alone, strict=True):
+            assert torch.allclose(part.double(), one.double(), atol=1e-6)
+
+
+def test_plans_are_told_by_position_and_tools_outside_as_one():
+    candidates = found(world(num_tools=9), 4, requests=["honey", "figs"])
+    tools = candidates.tools[0].tolist()
+    outside = next(tool for tool in range(9) if tool not in tools)
+    plan = [tools[3], outside, tools[0], PAD]
+    assert candidates.positions(torch.tensor([plan, plan]))[0].tolist() == [3, 5, 0, PAD]
+    past = candidates.plans[candidates.plans >= 0]
+    assert ((past < 4) | (past == 5)).all()
+
+
+def test_past_plans_move_their_tools_onto_the_list():
+    here = world(num_tools=9, num_rows=30)
+    row = here.rows[0]
+    tools = found(here, 4, requests=[row.request]).tools[0].tolist()
+    listed = {here.keys[tool] for tool in tools}
+    assert set(list(dict.fromkeys(row.tools))[:4]) & listed
+
+
+def test_no_requests_have_no_candidates():
+    for size in (3, 96):
+        assert found(world(num_tools=9), size, requests=[]).tools.size(0) == 0
