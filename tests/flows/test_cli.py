@@ -81,7 +81,7 @@ def test_an_edge_is_explained_and_a_version_is_rolled_back_to(home, tmp_path):
     written = run_json(
         "graph", "export", "--format", "parquet,graphml,html,json", "--out", str(tmp_path / "out")
     )
-    assert sorted(written["files"]) == ["edges", "graphml", "html", "json", "nodes"]
+    assert sorted(written["files"]) == ["edges", "graphml", "html", "json", "nodes", "predicted"]
     assert all(Path(path).stat().st_size > 100 for path in written["files"].values())
     assert "parquet, graphml" in error_of("graph", "export", "--format", "dot", code=2)
     for words in (

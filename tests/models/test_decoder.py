@@ -212,7 +212,8 @@ def test_all_plans_have_probability_one_together():
     plans, log_prob = search(candidates, 60, 40)
     assert len(set(unpad(plans[0, log_prob[0].isfinite()]))) == 40
     decoder, tools, requests = sides(candidates)
-    along = decoder.log_probs(tools, requests, candidates, torch.zeros(1, 41, dtype=torch.int64))
+    plan = torch.zeros(1, 41, dtype=torch.int64)
+    along = decoder.log_probs(tools, requests, candidates, plan).detach()
     further = along[0, :41, 0].sum().exp()
     assert log_prob.exp().sum() + further == pytest.approx(1.0, abs=1e-4)
 
