@@ -17,7 +17,7 @@ from models.gtool import GToolPlanner
 from models.llm import FrozenLLM, Reader
 from models.llm_decoding import DecodeStats, Ranked, constrained_search
 from models.prompt import PLANNING, Frame, Names, frame, listed, plan_tokens
-from models.readings import Readings, offered, with_edges, read_vectors
+from models.readings import Readings, offered, read_vectors, with_edges
 from models.trie import ROOT, TokenTrie
 from models.types import Plan, ToolGraph
 

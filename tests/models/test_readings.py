@@ -10,7 +10,7 @@ import torch
 from models import readings as readings_module
 from models.candidates import embed_requests
 from models.gtool import GToolPlanner
-from models.readings import Readings, Rows, offered, with_edges, read_requests, read_rows
+from models.readings import Readings, Rows, offered, read_requests, read_rows, with_edges
 from tests.factories import chores_planner, letter_vectors
 
 REQUESTS = ["find_hotel then book_hotel in Oslo", "translate it", ""]
