@@ -15,6 +15,12 @@ from models.llm import FrozenLLM
 from models.readings import Readings
 from models.types import ToolGraph
 
+NAME_SCALE = 3.0
+"""Root mean square of a name's vector, in that of the LLM's word embeddings."""
+
+SMALL = 0.3
+"""Scale at which a projector starts that adds to a vector with a meaning of its own."""
+
 LINK_THRESHOLD = 0.5
 """Least probability of a predicted dependency that joins the graph."""
 
@@ -30,7 +36,7 @@ class LLMConfig:
     honest_share: float = 0.5  # of training rows: shown the graph's plan instead of gold, 0..1
     disturbed_share: float = 0.3  # of the gold plans shown: with a step dropped or changed, 0..1
     loss: Literal["choices", "tokens"] = "choices"  # of plans: legal choices, or all tokens
-    name_vectors: bool = True  # a tool's token starts as the mean of its name's word embeddings
+    name_vectors: bool = True  # a tool's token starts out of its name's word embeddings
     projector_channels: int = 512  # hidden channels of the projectors, >= 1
     mask_rate: float = 0.1  # rho of MDPL: share of edges hidden in a step, 0..1
     mdpl_weight: float = 0.1  # lambda of MDPL: its weight beside the planning loss, >= 0
@@ -111,14 +117,17 @@ class GraphTokens(nn.Module):
 
     The encoder starts as a copy of the graph readout's, and is a copy so that what the LLM teaches
     it leaves the graph readout as it was measured. Markers stand around graph and nodes, as the
-    paper's identifiers do; they are parameters at the scale of word embeddings.
+    paper's identifiers do; they are parameters that start as a line break, so that node tokens
+    stand like words on lines of their own.
 
     Args:
         config: Of the readout.
         gtool: Configuration of the graph readout whose encoder this one copies.
         text_channels: Channels of text vectors.
         scale: Root mean square of the LLM's word embeddings.
-        name_x: Mean word embedding of each tool's name; not stored, since the LLM has it.
+        name_x: What each tool's token starts as, see :func:`name_vectors`; not stored, since the
+            LLM has it.
+        line_break: The LLM's input vector of a line break.
     """
 
     name_x: Tensor
@@ -132,12 +141,12 @@ class GraphTokens(nn.Module):
         text_channels: int,
         scale: float,
         name_x: Float[Tensor, "num_tools width"],
+        line_break: Float[Tensor, " width"],
     ) -> None:
         super().__init__()
         self.config = config
         width = name_x.size(1)
-        length = name_x.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
-        self.register_buffer("name_x", name_x / length * scale, persistent=False)
+        self.register_buffer("name_x", name_x, persistent=False)
         num_links = config.link_pairs if config.ablation is Ablation.LLM_LINKS else 0
         self.register_buffer("links", torch.zeros(2, num_links, dtype=torch.long))
         self.register_buffer("link_probability", torch.zeros(num_links))
@@ -145,10 +154,12 @@ class GraphTokens(nn.Module):
         self.encoder = GToolEncoder(text_channels, hidden, hidden, gtool.num_layers, gtool.heads)
         # A tool token also says how strongly past requests vote for the tool, and as the first one.
         channels = config.projector_channels
-        self.tool_projector = Projector(hidden + text_channels + 2, channels, width, scale)
-        self.request_projector = Projector(hidden + text_channels, channels, width, scale)
-        self.graph_marker = nn.Parameter(torch.randn(2, width) * scale)
-        self.node_marker = nn.Parameter(torch.randn(2, width) * scale)
+        start = scale * SMALL if config.name_vectors else scale
+        self.tool_projector = Projector(hidden + text_channels + 2, channels, width, start)
+        start = scale * SMALL if config.mode == "steps" else scale
+        self.request_projector = Projector(hidden + text_channels, channels, width, start)
+        self.graph_marker = nn.Parameter(line_break.repeat(3, 1))
+        self.node_marker = nn.Parameter(line_break.repeat(2, 1))
         if config.mode == "steps":
             self.step_position = nn.Parameter(torch.zeros(config.max_length or 1, width))
 
@@ -184,7 +195,8 @@ class GraphTokens(nn.Module):
         """What stands after each request: marker, request token, step tokens, marker.
 
         The request token is the paper's graph token. A step token stands for one step of the graph
-        readout's plan: the chosen tool's state, its text vector, its votes and the step's place.
+        readout's plan, a node's marker before it: the chosen tool's state, its text vector, its
+        votes and the step's place.
 
         Args:
             request_x: Text vectors of the requests.
@@ -197,9 +209,8 @@ class GraphTokens(nn.Module):
             states = torch.cat([states, request_x], dim=1)
         else:
             states = torch.cat([layers[-1], layers[0]], dim=1).mean(dim=0).expand(batch, -1)
-        request = self.request_projector(states)
-        marker = self.graph_marker.to(request.dtype)
-        first, last = marker[:1], marker[1:]
+        first, middle, last = (marker[None] for marker in self.graph_marker)
+        request = self.request_projector(states) + middle
         if self.config.mode == "single":
             return [torch.cat([first, token[None], last]) for token in request]
         lengths = (readings.plans >= 0).sum(dim=1).tolist()
@@ -208,9 +219,10 @@ class GraphTokens(nn.Module):
         place = torch.arange(plans.size(1), device=plans.device)
         place = place.clamp_max(self.step_position.size(0) - 1)
         steps = self._tools(layers, plans.clamp_min(0), readings.votes_of(plans))
-        steps = (steps + self.step_position[place]).to(request.dtype)
+        steps = steps + self.step_position[place]
+        marked = torch.stack([self.node_marker[0].expand_as(steps), steps], dim=2).flatten(1, 2)
         return [
-            torch.cat([first, request[i : i + 1], steps[i, :length], last])
+            torch.cat([first, request[i : i + 1], marked[i, : 2 * length], last])
             for i, length in enumerate(lengths)
         ]
 
@@ -220,14 +232,42 @@ class GraphTokens(nn.Module):
         """Marker, tool token, marker for each node, one after the other."""
         batch, nodes = rows.shape
         tokens = self._tools(layers, rows, layers[0].new_zeros(batch, nodes, 2)).unsqueeze(2)
-        before = self.node_marker[0].expand(batch, nodes, 1, -1).to(tokens.dtype)
-        after = self.node_marker[1].expand(batch, nodes, 1, -1).to(tokens.dtype)
+        before = self.node_marker[0].expand(batch, nodes, 1, -1)
+        after = self.node_marker[1].expand(batch, nodes, 1, -1)
         return torch.cat([before, tokens, after], dim=2).flatten(1, 2)
 
     def _tools(self, layers: Sequence[Tensor], rows: Tensor, votes: Tensor) -> Tensor:
         """Tokens of tools with the votes for each."""
         out: Tensor = self.tool_projector(torch.cat([layers[-1][rows], layers[0][rows], votes], -1))
-        return out + self.name_x[rows].to(out.dtype) if self.config.name_vectors else out
+        return out + self.name_x[rows] if self.config.name_vectors else out
+
+
+def name_vectors(
+    llm: FrozenLLM, lines: Sequence[Sequence[int]]
+) -> Float[Tensor, "num_tools width"]:
+    r"""One input vector for each name that a frozen LLM takes for the name as far as it can.
+
+    .. math::
+        x_t = \frac{1}{\sum_k k^{-2}} \sum_k k^{-2} e(w_k), \quad x_t - \bar x
+
+    over the tokens :math:`w_k` of a name, with the mean over all names taken out and brought to
+    :data:`NAME_SCALE` times the scale of word embeddings. The first token is what an answer turns
+    on; what all names share (underscores) says nothing.
+
+    Args:
+        llm: The frozen language model.
+        lines: Tokens of each name with its line break.
+    """
+    rows = []
+    for line in lines:
+        words = llm.embed(line[:-1] or line).float()
+        weight = torch.arange(1.0, len(words) + 1, device=words.device) ** -2
+        rows.append(weight @ words / weight.sum())
+    out = torch.stack(rows)
+    if len(rows) > 1:
+        out = out - out.mean(dim=0)
+    length = out.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
+    return out / length * llm.embedding_rms * NAME_SCALE
 
 
 def new_graph_tokens(
@@ -241,7 +281,8 @@ def new_graph_tokens(
         llm: The frozen language model.
         lines: Tokens of each tool's name with its line break.
     """
-    name_x = torch.stack([llm.embed(line[:-1] or line).float().mean(dim=0) for line in lines])
-    tokens = GraphTokens(config, model.config, model.text_channels, llm.embedding_rms, name_x)
+    line_break = llm.embed(llm.tokens("\n")).float()[-1]
+    names, scale = name_vectors(llm, lines), llm.embedding_rms
+    tokens = GraphTokens(config, model.config, model.text_channels, scale, names, line_break)
     tokens.encoder.load_state_dict(model.member(0).encoder.state_dict())
     return tokens

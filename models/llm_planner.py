@@ -109,7 +109,7 @@ def request_limit(llm: FrozenLLM, catalogue: Catalogue, planning: Frame, config:
     lines, names = catalogue.names.lines, catalogue.names.written
     longest = max(catalogue.offered, key=lambda row: len(lines[row]), default=None)
     line = 0 if longest is None else len(lines[longest])
-    used = len(planning.before) + 3 + (config.max_length or 1) * (line + 1) + 1
+    used = len(planning.before) + 3 + (config.max_length or 1) * (line + 2) + 1
     if config.tool_list == "topk" and longest is not None:
         shown = min(config.candidates, len(catalogue.offered))
         used += len(listed(llm, [names[longest]] * shown))

@@ -54,7 +54,7 @@ def train(world):
 def planner(accumulate=1):
     """A training of the graph readout without dropout: its weights and their hash."""
     here = worlds.world(num_rows=24)
-    graph, x = here.graph, worlds.embed([row.request for row in here.rows])
+    graph, vectors = here.graph, worlds.vectors_of(here.rows)
     config = GToolConfig(
         hidden_channels=8,
         heads=2,
@@ -67,7 +67,7 @@ def planner(accumulate=1):
         learning_rate=1e-3,
         accumulate=accumulate,
     )
-    result = train_gtool(graph, worlds.embed(graph.texts), here.rows, x, config, seed=0)
+    result = train_gtool(graph, worlds.embed(graph.texts), here.rows, vectors, config, seed=0)
     weights = {name: part.tolist() for name, part in result.model.state_dict().items()}
     return {"planner": weights, "hash": result.weights_hash}
 

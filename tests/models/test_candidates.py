@@ -1,11 +1,10 @@
 import pytest
 import torch
 
-from models.candidates import find_candidates
+from models.candidates import MAX_CLAUSES, embed_requests, find_candidates
 from models.edges import EdgeTable
 from models.gtool import graph_lexicon
-from models.memory import PAD, RequestMemory
-from models.training import padded_plans
+from models.memory import PAD, RequestMemory, padded_plans
 from tests.models.worlds import CHANNELS, embed, mine, world
 
 SEEDS = range(6)
@@ -23,7 +22,7 @@ def found(here, size, *, keys=None, requests=None, allowed=None, gold=False):
         said, recalled = requests, memory(embed(requests))
     return find_candidates(
         said,
-        embed(said),
+        embed_requests(said, embed),
         embed(graph.texts),
         recalled,
         EdgeTable.from_edges(graph.edge_index, graph.edge_counts, len(keys)),
@@ -38,7 +37,11 @@ def named(candidates, keys):
     """The shortlist of each request by key: (features of text, of memory)."""
     return [
         {
-            keys[tool]: (candidates.text[row, i], candidates.memory[row, i])
+            keys[tool]: (
+                candidates.text[row, i],
+                candidates.memory[row, i],
+                candidates.clauses[row, i],
+            )
             for i, tool in enumerate(tools)
         }
         for row, tools in enumerate(candidates.tools.tolist())
@@ -114,11 +117,14 @@ def test_the_order_of_the_catalogue_never_matters(seed, size):
 
 @pytest.mark.parametrize("size", [3, 96])
 def test_a_batch_is_listed_as_each_request_alone(size):
-    here, requests = world(num_tools=9), ["honey then eggs", "", "figs grape", "apple"]
+    here, requests = world(num_tools=9), ["the honey. Then the eggs", "", "figs grape", "apple"]
     together = found(here, size, requests=requests)
     for row, request in enumerate(requests):
         alone = found(here, size, requests=[request])
         for part, one in zip(together.rows(slice(row, row + 1)), alone, strict=True):
+            if part.shape != one.shape:  # clauses of the longest request of the batch
+                part, rest = part.split([one.size(2), part.size(2) - one.size(2)], dim=2)
+                assert (rest == -1.0).all()
             assert torch.allclose(part.double(), one.double(), atol=1e-6)
 
 
@@ -138,6 +144,18 @@ def test_past_plans_move_their_tools_onto_the_list():
     tools = found(here, 4, requests=[row.request]).tools[0].tolist()
     listed = {here.keys[tool] for tool in tools}
     assert set(list(dict.fromkeys(row.tools))[:4]) & listed
+
+
+def test_clauses_are_read_one_by_one_and_those_behind_the_last_together():
+    some = embed_requests(["the honey please. Then the eggs please", "figs"], embed)
+    assert torch.equal(some.x[1], some.clauses[1, 0])
+    assert some.clauses.shape == (2, 2, CHANNELS)
+    assert not some.clauses[1, 1:].any()
+    assert torch.equal(some.clauses[0, 1:], embed(["the eggs please"]))
+    many = embed_requests([". ".join(f"the honey number {i}" for i in range(40))], embed)
+    assert many.clauses.shape == (1, MAX_CLAUSES, CHANNELS)
+    rows = some.rows(slice(1, 2))
+    assert torch.equal(rows.x, some.x[1:])
 
 
 def test_no_requests_have_no_candidates():

@@ -20,9 +20,10 @@ from models.errors import CheckpointMismatch
 from models.fusion import FusionPlanner
 from models.graph_tokens import LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
+from models.links import LinkScorer
 from models.llm_planner import LLMPlanner
 from models.prompt import Names
-from models.types import ToolGraph
+from models.types import Example, ToolGraph
 from tests.factories import tiny_llm
 
 CONFIG = GToolConfig(hidden_channels=8, heads=2, num_layers=2, beam_width=4, max_length=3)
@@ -37,6 +38,14 @@ def embed(texts):
     return normalize(torch.tensor(counts), dim=1)
 
 
+# What a fetches feeds b; ü feeds nobody.
+PAST = [
+    Example("1", "", ("s/a", "s/b"), ((0, 1),), True, group="1"),
+    Example("2", "", ("s/a", "s/ü", "s/b"), ((0, 2),), True, group="2"),
+    Example("3", "", ("s/ü", "s/b"), (), True, group="3"),
+]
+
+
 def planner(seed=0):
     torch.manual_seed(seed)
     model = GTool(CONFIG, 4, 3)
@@ -45,12 +54,13 @@ def planner(seed=0):
     model.use = torch.rand(3, 4)
     model.temperature.fill_(0.5)
     model.calibration.copy_(torch.tensor([0.1, 0.6]))
-    return GToolPlanner(model, GRAPH, embed(KEYS), embed, {"s"})
+    scorer = LinkScorer.fit(GRAPH, PAST, embed(KEYS))
+    return GToolPlanner(model, GRAPH, embed(KEYS), embed, scorer)
 
 
 def save(folder, seed=0):
     made = planner(seed)
-    save_planner(folder, made.model, CONFIG, GRAPH, embed(KEYS), {"s"}, {"seed": seed})
+    save_planner(folder, made.model, CONFIG, GRAPH, embed(KEYS), made.link_scorer, {"seed": seed})
     return made
 
 
@@ -61,7 +71,8 @@ def test_a_loaded_planner_plans_the_same(tmp_path):
     assert loaded.plan(requests, top=4) == made.plan(requests, top=4)
     assert loaded.graph.keys == KEYS
     assert loaded.model.config == CONFIG
-    assert loaded.dataflow_namespaces == {"s"}
+    tools = ("s/a", "s/ü", "s/b")
+    assert loaded.links(tools) == made.links(tools) == ((0, 2),)
     assert read_extra(tmp_path / "deep" / "planner") == {"seed": 0}
 
 
@@ -75,6 +86,7 @@ def test_saving_again_replaces_the_planner_and_leaves_nothing_else(tmp_path):
         ".json",
         ".safetensors",
         ".safetensors",
+        ".safetensors",
     ]
 
 
@@ -82,7 +94,13 @@ def test_a_failed_save_keeps_the_former_planner(tmp_path):
     made = save(tmp_path / "planner")
     with pytest.raises(TypeError):
         save_planner(
-            tmp_path / "planner", made.model, CONFIG, GRAPH, embed(KEYS), (), {"bad": object()}
+            tmp_path / "planner",
+            made.model,
+            CONFIG,
+            GRAPH,
+            embed(KEYS),
+            made.link_scorer,
+            {"bad": object()},
         )
     assert load_planner(tmp_path / "planner", embed).plan(["abc"]) == made.plan(["abc"])
     assert [path.name for path in tmp_path.iterdir()] == ["planner"]
@@ -112,7 +130,7 @@ def test_weights_of_another_planner_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("format", 99, "expected format 1 .*, got 99"),
+        ("format", 99, "expected format 2 .*, got 99"),
         ("keys", ["s/a", "s/b"], "texts"),
         ("keys", ["s/a", "s/a", "s/ü"], "distinct tool keys"),
         ("texts", ["s/a"], "1 texts"),
@@ -162,7 +180,7 @@ def save_with_readout(folder, llm):
     made = planner()
     tokens = new_graph_tokens(READOUT, made.model, llm, Names.of(llm, KEYS).lines)
     readout = Readout(READOUT, tokens, llm)
-    save_planner(folder, made.model, CONFIG, GRAPH, embed(KEYS), {"s"}, {}, readout)
+    save_planner(folder, made.model, CONFIG, GRAPH, embed(KEYS), made.link_scorer, {}, readout)
     return LLMPlanner(READOUT, tokens, made, llm)
 
 
@@ -182,7 +200,9 @@ def test_both_readouts_are_read_with_the_weight_that_training_chose(tmp_path):
     made = planner()
     tokens = new_graph_tokens(config, made.model, llm, Names.of(llm, KEYS).lines)
     readout = Readout(config, tokens, llm)
-    save_planner(tmp_path / "p", made.model, CONFIG, GRAPH, embed(KEYS), {"s"}, {}, readout)
+    save_planner(
+        tmp_path / "p", made.model, CONFIG, GRAPH, embed(KEYS), made.link_scorer, {}, readout
+    )
     loaded = load_fusion_planner(tmp_path / "p", embed, llm)
     assert loaded.weight == 0.3
     assert loaded.llm.config == config
@@ -235,7 +255,7 @@ def test_a_stored_planner_finds_renamed_tools_by_their_new_keys(tmp_path):
     loaded = load_planner(tmp_path / "planner", embed, renamed=RENAMED)
     assert loaded.graph.keys == ("t/new", "s/b", "s/ü")
     assert told(loaded.plan(requests, top=4)) == renamed(made.plan(requests, top=4))
-    assert loaded.dataflow_namespaces == {"s", "t"}
+    assert loaded.links(("t/new", "s/ü", "s/b")) == ((0, 2),)
     allowed = load_planner(tmp_path / "planner", embed, {"s/b", "s/ü", "s/a"}, RENAMED)
     assert not {"s/a", "t/new"} & {
         key for plans in allowed.plan(requests, 4) for plan in plans for key in plan.tools

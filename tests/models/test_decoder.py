@@ -10,13 +10,13 @@ from models.candidates import Candidates
 from models.decoder import (
     PointerDecoder,
     RequestSide,
+    _votes,
     beam_search,
     plan_agreement,
     rank_by_agreement,
 )
 from models.edges import EdgeTable
-from models.memory import PAD
-from models.training import padded_plans
+from models.memory import PAD, padded_plans
 from models.types import empty_edges
 
 TEXT, STATE, HIDDEN, TOOLS = 4, 6, 8, 5
@@ -47,10 +47,18 @@ def candidates_of(batch=2, tools=((0, 1, 2), (0, 2, 4)), neighbours=4, seed=0):
         torch.rand(batch, neighbours, generator=draw).sort(dim=1, descending=True).values,
         torch.zeros(batch, neighbours, 0, dtype=torch.int64),
         torch.rand(batch, 1, generator=draw),
+        _clauses(batch, size, draw),
     )
     pick = torch.randint(len(PAST), (batch, neighbours), generator=draw).tolist()
     plans = padded_plans([PAST[i] for row in pick for i in row]).view(batch, neighbours, -1)
     return found._replace(plans=found.positions(plans.flatten(1)).view_as(plans))
+
+
+def _clauses(batch, size, draw):
+    """Cosines with three clauses, of which every second request has two."""
+    cosines = torch.rand(batch, size, 3, generator=draw)
+    cosines[::2, :, 2] = -1.0
+    return cosines
 
 
 def sides(candidates, edges=(EDGES, COUNTS), seed=0, **kwargs):
@@ -109,9 +117,10 @@ def test_padding_does_not_change_a_plan():
     assert torch.allclose(short, long[:, :3], atol=1e-6)
 
 
-def test_padding_of_past_plans_and_missing_neighbours_change_nothing():
+def test_padding_of_past_plans_and_what_is_missing_change_nothing():
     candidates = candidates_of()
     padded = candidates._replace(
+        clauses=torch.nn.functional.pad(candidates.clauses, (0, 2), value=-1.0),
         similarity=torch.cat([candidates.similarity, torch.full((2, 3), -2.0)], dim=1),
         plans=torch.nn.functional.pad(candidates.plans, (0, 2, 0, 3), value=PAD),
     )
@@ -144,7 +153,7 @@ def test_a_plan_scores_alone_as_in_a_batch():
         assert torch.allclose(alone[0], together[row], atol=1e-5)
 
 
-@pytest.mark.parametrize("what", ["edges", "text", "memory", "plans", "use"])
+@pytest.mark.parametrize("what", ["edges", "text", "memory", "plans", "clauses", "use"])
 def test_every_source_of_knowledge_is_heard(what):
     candidates = candidates_of()
     decoder, tools, requests = sides(candidates)
@@ -198,10 +207,14 @@ def test_a_wide_beam_finds_exactly_the_likeliest_plans():
 
 
 def test_all_plans_have_probability_one_together():
+    """Those up to the longest one, and all that would go on behind it."""
     candidates = candidates_of(1, tools=((1,),))
     plans, log_prob = search(candidates, 60, 40)
     assert len(set(unpad(plans[0, log_prob[0].isfinite()]))) == 40
-    assert log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-3)
+    decoder, tools, requests = sides(candidates)
+    along = decoder.log_probs(tools, requests, candidates, torch.zeros(1, 41, dtype=torch.int64))
+    further = along[0, :41, 0].sum().exp()
+    assert log_prob.exp().sum() + further == pytest.approx(1.0, abs=1e-4)
 
 
 def test_several_decoders_plan_with_their_mean_probability():
@@ -348,14 +361,15 @@ def slow_votes(candidates, row, prefix, weights):
 
 def test_votes_equal_the_slow_obvious_version():
     candidates = candidates_of(3, neighbours=6)
-    decoder, _, _ = sides(candidates)
+    decoder, tools, _ = sides(candidates)
     with torch.no_grad():
         decoder.sharpness.fill_(0.05)
+    fixed = decoder.fix(tools, candidates)
     for prefix in [(), (0,), (2, 1), (0, 0, 1), (1, 1, 1, 1, 1)]:
         beginning = torch.tensor(prefix, dtype=torch.int64).expand(3, 1, -1)
         last = torch.full((3, 1), prefix[-1] if prefix else PAD)
         times = torch.tensor([[[float(prefix.count(tool)) for tool in range(3)]]] * 3)
-        votes = decoder._votes(candidates, beginning, torch.full((3, 1), len(prefix)), last, times)
+        votes = _votes(fixed, beginning, torch.full((3, 1), len(prefix)), last, times)
         for row in range(3):
             similarity = candidates.similarity[row].tolist()
             weights = [math.exp(1.5 * s) for s in similarity]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.edges import EdgeTable, row_evidence, tool_use
-from models.training import padded_plans
+from models.memory import padded_plans
 from models.types import empty_edges
 from tests.models.worlds import world
 

@@ -9,7 +9,13 @@ import torch
 
 from models.ablation import Ablation
 from models.errors import GraphMismatch, PromptTooLong
-from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
+from models.graph_tokens import (
+    NAME_SCALE,
+    GraphTokens,
+    LLMConfig,
+    name_vectors,
+    new_graph_tokens,
+)
 from models.gtool import GToolPlanner
 from models.llm_planner import Catalogue, LLMPlanner, request_limit
 from models.readings import read_requests
@@ -101,7 +107,7 @@ def test_the_steps_of_the_graphs_plan_stand_behind_the_request_and_the_paper_has
     ):
         words = len(steps.llm.tokens(request)) + len(steps.frame.after)
         assert one.size(0) == words + 3  # marker, request token, marker
-        assert many.size(0) == words + 3 + length
+        assert many.size(0) == words + 3 + 2 * length  # a marker before each step
 
 
 def test_a_step_token_tells_tool_votes_and_place():
@@ -111,7 +117,7 @@ def test_a_step_token_tells_tool_votes_and_place():
 
     def tokens(plan, votes=readings.votes):
         shown = replace(readings, plans=torch.tensor([plan]), votes=votes)
-        return some.tokens.graph_pieces(x, some.layers, shown)[0][2:-1]
+        return some.tokens.graph_pieces(x, some.layers, shown)[0][3:-1:2]
 
     with torch.no_grad():
         some.tokens.step_position.copy_(torch.tensor([[0.0], [1.0], [2.0]]))
@@ -160,7 +166,8 @@ def test_without_request_node_the_graph_token_is_the_same_for_all_requests():
         a, b = some.tokens.graph_pieces(x, some.layers, readings)
         assert torch.allclose(a, b) == same
     states = torch.cat([some.layers[-1], some.layers[0]], dim=1).mean(dim=0)
-    assert torch.allclose(some.tokens.request_projector(states), a[1], atol=1e-5)
+    expected = some.tokens.request_projector(states) + some.tokens.graph_marker[1]
+    assert torch.allclose(expected, a[1], atol=1e-5)
 
 
 def test_without_graph_the_prompt_holds_no_graph_token():
@@ -195,9 +202,21 @@ def test_tokens_of_another_language_model_are_refused():
 def test_tokens_start_at_the_scale_of_word_embeddings():
     some = planner()
     assert isinstance(some.tokens, GraphTokens)
-    for vectors in (some.tokens.graph_marker, some.tokens.node_marker, some.tokens.name_x):
-        rms = vectors.square().mean().sqrt().item()
-        assert rms == pytest.approx(some.llm.embedding_rms, rel=0.3)
+    line_break = some.llm.embed(some.llm.tokens("\n"))[0]
+    for markers in (some.tokens.graph_marker, some.tokens.node_marker):
+        assert all(torch.equal(marker, line_break) for marker in markers)
+    rms = some.tokens.name_x.square().mean(dim=1).sqrt()
+    assert torch.allclose(rms, torch.full_like(rms, NAME_SCALE * some.llm.embedding_rms), rtol=1e-4)
+
+
+def test_the_vector_of_a_name_is_nearest_to_its_first_token():
+    llm = tiny_llm()
+    lines = [tuple(llm.tokens(name + "\n")) for name in ("book_it", "find_it", "mail_it")]
+    vectors = name_vectors(llm, lines)
+    firsts = llm.embed([line[0] for line in lines])
+    likeness = torch.cosine_similarity(vectors[:, None], firsts[None], dim=-1)
+    assert likeness.argmax(dim=1).tolist() == [0, 1, 2]
+    assert torch.isfinite(name_vectors(llm, lines[:1])).all()
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,15 @@ import torch
 from torch.nn.functional import normalize
 
 from models.ablation import Ablation
+from models.candidates import RequestVectors, embed_requests
 from models.dependency import mask_edges
 from models.edges import EdgeTable, tool_use
 from models.errors import GraphMismatch, NotEnoughData
 from models.gtool import GToolConfig, GToolPlanner
+from models.memory import padded_plans
 from models.training import (
     _Run,
     _split_rows,
-    padded_plans,
     random_state,
     train_gtool,
     weights_hash,
@@ -62,24 +63,23 @@ def examples(num_train=16, num_validation=4):
 
 def train(rows=None, config=CONFIG, graph=GRAPH, seed=0, **kwargs):
     rows = examples() if rows is None else rows
-    request_x = embed([row.request for row in rows])
-    return train_gtool(graph, embed(graph.keys), rows, request_x, config, seed=seed, **kwargs)
+    vectors = embed_requests([row.request for row in rows], embed)
+    return train_gtool(graph, embed(graph.keys), rows, vectors, config, seed=seed, **kwargs)
 
 
 def train_world(here, config=CONFIG, **kwargs):
-    graph, rows = here.graph, here.rows
-    x = worlds.embed(graph.texts), worlds.embed([row.request for row in rows])
-    return train_gtool(graph, x[0], rows, x[1], config, seed=0, **kwargs)
+    graph, vectors = here.graph, worlds.vectors_of(here.rows)
+    tool_x = worlds.embed(graph.texts)
+    return train_gtool(graph, tool_x, here.rows, vectors, config, seed=0, **kwargs)
 
 
 def run_of(here, config=CONFIG):
     """A training of a world before its first step."""
-    graph, rows = here.graph, list(here.rows)
-    x = worlds.embed(graph.texts), worlds.embed([row.request for row in rows])
-    split = _split_rows(graph, x[0], rows, x[1], config)
+    graph, tool_x = here.graph, worlds.embed(here.graph.texts)
+    split = _split_rows(graph, tool_x, here.rows, worlds.vectors_of(here.rows), config)
     config = dataclasses.replace(config, max_length=config.max_length or 5)
     with random_state(0, torch.device("cpu")):
-        return _Run(graph, x[0], split, config, 0, torch.device("cpu"))
+        return _Run(graph, tool_x, split, config, 0, torch.device("cpu"))
 
 
 class Interrupted(Exception):
@@ -154,10 +154,11 @@ def test_two_threads_repeat_to_the_bit():
         Example(str(i), "", tuple(keys[t] for t in plan), split="train" if i > 3 else "validation")
         for i, plan in enumerate(plans)
     ]
-    tool_x, request_x = torch.randn(90, 32, generator=draw), torch.randn(24, 32, generator=draw)
-    x = normalize(tool_x, dim=1), normalize(request_x, dim=1)
+    tool_x = normalize(torch.randn(90, 32, generator=draw), dim=1)
+    request_x = normalize(torch.randn(24, 32, generator=draw), dim=1)
+    vectors = RequestVectors(request_x, request_x.unsqueeze(1))
     config = GToolConfig(hidden_channels=64, epochs=1, min_steps=1, beam_width=2)
-    hashes = {train_gtool(graph, x[0], rows, x[1], config, seed=0).weights_hash for _ in range(2)}
+    hashes = {train_gtool(graph, tool_x, rows, vectors, config, seed=0).weights_hash for _ in "12"}
     assert len(hashes) == 1
 
 
@@ -206,14 +207,15 @@ def test_a_damaged_state_is_ignored(tmp_path):
     assert train(resume_dir=tmp_path).weights_hash == train().weights_hash
 
 
-def feed(run, *scores):
+def feed(run, *scores, error=0.0):
     """Epochs with these validation scores; the averaged weights say which epoch they are of."""
     for score in scores:
         assert not run.finished
         for weight in run.average.values():
             weight.fill_(float(run.epoch))
         run.epoch += 1
-        run.keep_best({"n_f1": score, "l_f1": score, "ned": 1.0 - score})
+        run.score, run.error = score, error
+        run.keep_best({"n_f1": score})
 
 
 def kept(run, member=0):
@@ -234,7 +236,7 @@ def test_training_ends_when_patience_does():
 
 def test_training_ends_with_the_last_epoch_and_of_equals_the_later_wins():
     run = run_of(worlds.world(), dataclasses.replace(CONFIG, epochs=4, patience=9))
-    feed(run, 0.5, 0.9, 0.899, 0.1)
+    feed(run, 0.5, 0.9, 0.86, 0.1, error=0.05)
     assert run.finished
     assert (run.best_epoch, kept(run)) == (2, 2.0)
 
@@ -335,7 +337,7 @@ def test_plans_are_cut_at_the_longest_length_wanted():
 
 def test_vectors_must_match_in_number():
     with pytest.raises(GraphMismatch, match="5 tools and 20 requests, got 5 and 1"):
-        train_gtool(GRAPH, embed(KEYS), examples(), embed(["a"]), CONFIG, seed=0)
+        train_gtool(GRAPH, embed(KEYS), examples(), embed_requests(["a"], embed), CONFIG, seed=0)
 
 
 # A training row meets no evidence of its own.
@@ -390,12 +392,13 @@ def read_of(run, row):
     request = member.encode_requests(candidates.x, tools)
     wanted = candidates.positions(torch.tensor(BEGINNINGS[:1]))
     out = [*tools.layers, tools.side.key, request.features, candidates.text, candidates.memory]
+    fixed = member.decoder.fix(tools.side, candidates)
     for beginning in BEGINNINGS:
         plan = wanted[:, beginning].clamp_max(candidates.size - 1)
         prefix = torch.full((1, 7, 6), -1)
         for k in range(7):
             prefix[0, k, :k] = plan[0, :k]
-        out += member.decoder._features(tools.side, candidates, prefix)
+        out += member.decoder._features(tools.side, fixed, prefix)
         out.append(member.log_probs(tools, candidates, plan))
     return [part.detach() for part in out]
 
@@ -447,11 +450,10 @@ def test_validation_rows_plan_without_their_own_evidence():
 def test_without_the_graph_edges_change_nothing():
     here = worlds.world(num_tools=9)
     config = dataclasses.replace(CONFIG, ablation=Ablation.NO_GRAPH, shortlist=4, epochs=2)
-    rows, x = here.rows, worlds.embed([row.request for row in here.rows])
-    hashes = set()
+    vectors, hashes = worlds.vectors_of(here.rows), set()
     for graph in (here.graph, worlds.mine(here.keys, ())):
         tool_x = worlds.embed(graph.texts)
-        hashes.add(train_gtool(graph, tool_x, rows, x, config, seed=0).weights_hash)
+        hashes.add(train_gtool(graph, tool_x, here.rows, vectors, config, seed=0).weights_hash)
     assert len(hashes) == 1
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch.nn.functional import normalize
 
+from models.candidates import embed_requests
 from models.types import Example, ToolGraph, empty_edges
 
 NAMES = ("apple", "bread", "cheese", "dates", "eggs", "figs", "grape", "honey", "icing", "juice")
@@ -21,11 +22,16 @@ def embed(texts):
     for text in texts:
         drawn = torch.Generator().manual_seed(zlib.crc32(text.encode()))
         vector = 0.2 * torch.randn(CHANNELS, generator=drawn)
-        for word in text.replace("/", " ").split():
+        for word in text.replace("/", " ").replace(".", " ").split():
             drawn = torch.Generator().manual_seed(zlib.crc32(word.encode()))
             vector = vector + torch.randn(CHANNELS, generator=drawn)
         vectors.append(vector)
     return normalize(torch.stack(vectors) if vectors else torch.zeros(0, CHANNELS), dim=1)
+
+
+def vectors_of(rows):
+    """Text vectors of the requests of examples."""
+    return embed_requests([row.request for row in rows], embed)
 
 
 def mine(keys, rows):
@@ -83,14 +89,14 @@ def _plan(draw, keys, longest):
 
 
 def world(seed=0, num_tools=6, num_rows=18, num_groups=6, num_validation=3, longest=5):
-    """Requests name the tools of their plans and some other word; every fourth tool recurs."""
+    """Requests name most tools of their plans, a clause each, and some other one."""
     draw = random.Random(seed)
     keys = tuple(f"s/{name}" for name in NAMES[:num_tools])
     rows = []
     for i in range(num_rows + num_validation):
         plan = _plan(draw, keys, longest)
         words = [key.split("/")[1] for key in plan["tools"] if draw.random() < 0.7]
-        request = " ".join([draw.choice(NAMES), *words])
+        request = ". Then ".join([f"{draw.choice(NAMES)} please", *words])
         split = "train" if i < num_rows else "validation"
         rows.append(
             Example(str(i), request, **plan, split=split, group=f"{split} {i % num_groups}")
