@@ -17,7 +17,7 @@ from models.gtool import GToolPlanner
 from models.llm import FrozenLLM, Reader
 from models.llm_decoding import DecodeStats, Ranked, constrained_search
 from models.prompt import PLANNING, Frame, Names, frame, listed, plan_tokens
-from models.readings import Readings, offered, on_graph, read_vectors
+from models.readings import Readings, offered, read_vectors, with_edges
 from models.trie import ROOT, TokenTrie
 from models.types import Plan, ToolGraph
 
@@ -156,7 +156,7 @@ class LLMPlanner:
         self.tokens = tokens.eval().to(llm.device)
         self.graph, self.llm = drawn.graph, llm
         if config.ablation is Ablation.LLM_LINKS:
-            drawn = on_graph(drawn, tokens.with_links(drawn.graph))
+            drawn = with_edges(drawn, tokens.with_links(drawn.graph))
         self.drawn = drawn
         self.catalogue = Catalogue.of(llm, self.graph, offered(drawn))
         self.frame = self.catalogue.planning_frame(llm, config)

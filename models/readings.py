@@ -127,7 +127,9 @@ def read_rows(
     whole = model.use = tool_use(plans, num_tools)
     edges = planner.edges.without(_evidence(validation, num_tools))
     index, counts = edges.edge_index.cpu(), edges.counts.cpu()
-    honest = on_graph(planner, replace(planner.graph, edge_index=index, edge_counts=counts), model)
+    honest = with_edges(
+        planner, replace(planner.graph, edge_index=index, edge_counts=counts), model
+    )
 
     evidence = _evidence(train, num_tools)
     rows_of: dict[str, list[int]] = {}
@@ -162,7 +164,7 @@ def read_rows(
     }, honest
 
 
-def on_graph(planner: GToolPlanner, graph: ToolGraph, model: GTool | None = None) -> GToolPlanner:
+def with_edges(planner: GToolPlanner, graph: ToolGraph, model: GTool | None = None) -> GToolPlanner:
     """The planner with other edges among the same tools, or with another model."""
     return GToolPlanner(
         model or planner.model,

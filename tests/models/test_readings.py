@@ -10,7 +10,7 @@ import torch
 from models import readings as readings_module
 from models.candidates import embed_requests
 from models.gtool import GToolPlanner
-from models.readings import Readings, Rows, offered, on_graph, read_requests, read_rows
+from models.readings import Readings, Rows, offered, read_requests, read_rows, with_edges
 from tests.factories import chores_planner, letter_vectors
 
 REQUESTS = ["find_hotel then book_hotel in Oslo", "translate it", ""]
@@ -42,7 +42,7 @@ def row_by_row():
     drawn = chores_planner()[0]
     model = copy.deepcopy(drawn.model)
     model.config = replace(model.config, min_steps=100)
-    return on_graph(drawn, drawn.graph, model)
+    return with_edges(drawn, drawn.graph, model)
 
 
 def without_pad(plan):
@@ -90,7 +90,7 @@ def test_blocked_tools_are_no_candidates():
     assert set(readings.candidates.flatten().tolist()) == {2, 3, -1}
     assert set(readings.plans.flatten().tolist()) <= {2, 3, -1}
     assert (readings.votes[:, 2:] == 0).all()
-    assert offered(on_graph(few, few.graph)) == (2, 3)
+    assert offered(with_edges(few, few.graph)) == (2, 3)
 
 
 def test_votes_of_tools_are_those_of_the_candidates():
