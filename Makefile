@@ -53,13 +53,13 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_mining.py --data $(dir $(DATA))
 	$(BIN)/python tests/benchmarks/bench_llm.py --data $(DATA)
 	$(BIN)/python tests/benchmarks/bench_predicted.py --data $(DATA) --mdpl
+	$(BIN)/python tests/benchmarks/bench_links.py --data $(dir $(DATA))
 
 bench-accuracy: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/bench_accuracy.py --out $(OUT) --data $(dir $(DATA)) $(ARGS)
 
 bench-gpu:
 	PYTHONPATH=. $(GPU_PYTHON) tests/benchmarks/bench_gpu.py --data $(GPU_DATA)
-	$(BIN)/python tests/benchmarks/bench_links.py --data $(dir $(DATA))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
