@@ -13,7 +13,7 @@ from tasks.registry import Registry
 from tasks.settings import read_settings
 from tests.factories import byte_tokenizer, chores, tiny_lm
 
-pytestmark = pytest.mark.usefixtures("prefect_server", "encoder")
+pytestmark = [pytest.mark.usefixtures("prefect_server", "encoder"), pytest.mark.slow]
 
 
 @pytest.fixture
