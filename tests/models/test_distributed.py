@@ -77,6 +77,7 @@ def test_a_process_alone_is_a_world_in_which_nothing_happens():
     assert weight.grad.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_steps_of_one(pair):
     first, expected = pair[0], ranks.train(World())
     assert first["told"] == "Grüße"
@@ -87,6 +88,7 @@ def test_two_processes_make_the_steps_of_one(pair):
         assert torch.allclose(flat(first[name]), flat(expected[name]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_planner_of_one(pair):
     found, expected = pair[0]["planner"], ranks.planner()["planner"]
     assert found.keys() == expected.keys()
@@ -94,17 +96,20 @@ def test_two_processes_train_the_planner_of_one(pair):
         assert torch.allclose(torch.tensor(found[name]), torch.tensor(weight), atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_both_processes_hold_the_same_to_the_last_bit(pair):
     first, second = pair
     for name in ("told", "grads", "losses", "weights", "planner", "hash"):
         assert first[name] == second[name]
 
 
+@pytest.mark.slow
 def test_other_weights_in_some_process_are_noticed_in_all(pair):
     for found in pair:
         assert "weights to be the same in all 2 processes" in found["differ"]
         assert "process 0 in 1;" in found["differ"]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_does_not_leave_the_other_waiting(pair):
     assert "one is gone" in pair[0]["lost"]

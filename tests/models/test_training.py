@@ -141,6 +141,7 @@ def test_members_start_from_weights_of_their_own():
     assert all(not torch.equal(a, b) for a, b in pairs if a.dim() == 2)
 
 
+@pytest.mark.slow
 def test_two_threads_repeat_to_the_bit():
     torch.set_num_threads(2)
     keys = tuple(f"s/{i:03}" for i in range(90))
