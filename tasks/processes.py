@@ -168,6 +168,11 @@ def stop(names: Iterable[str], home: Path, services: Mapping[str, Service], grac
     deadline = time.monotonic() + grace_s
     asked: set[int] = set()
     while found := _processes(names, home, services):
+        if time.monotonic() > deadline + grace_s:
+            raise RuntimeError(
+                f"expected {', '.join(names)} to end, still there: "
+                f"{', '.join(str(process.pid) for process in found)}; end them by hand."
+            )
         late = time.monotonic() > deadline
         for process in found:
             with contextlib.suppress(psutil.Error):
@@ -178,11 +183,6 @@ def stop(names: Iterable[str], home: Path, services: Mapping[str, Service], grac
         asked |= {process.pid for process in found}
         ended |= asked
         psutil.wait_procs(found, timeout=0.3)
-        if time.monotonic() > deadline + grace_s:
-            raise RuntimeError(
-                f"expected {', '.join(names)} to end, still there: "
-                f"{', '.join(str(process.pid) for process in found)}; end them by hand."
-            )
     return len(ended)
 
 

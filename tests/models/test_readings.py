@@ -138,27 +138,33 @@ def test_nothing_votes_for_a_plan_that_only_its_group_has():
 def test_the_graph_and_the_use_of_tools_lack_what_the_row_and_validation_rows_have_added(
     monkeypatch,
 ):
-    drawn, seen = row_by_row(), []
-    find = readings_module.find_candidates
+    drawn, graphs, uses = row_by_row(), [], []
+    find, read = readings_module.find_candidates, readings_module._read
 
-    def spy(requests, vectors, tool_x, recalled, edges, *rest, **options):
-        seen.append((requests, edges))
+    def spy_find(requests, vectors, tool_x, recalled, edges, *rest, **options):
+        graphs.append((requests, edges))
         return find(requests, vectors, tool_x, recalled, edges, *rest, **options)
 
-    monkeypatch.setattr(readings_module, "find_candidates", spy)
+    def spy_read(model, tools, *rest):
+        uses.append(tools[0].side.use[:, 0])
+        return read(model, tools, *rest)
+
+    monkeypatch.setattr(readings_module, "find_candidates", spy_find)
+    monkeypatch.setattr(readings_module, "_read", spy_read)
     for group, left in ((lambda example: example.id, 2.0), (by_plan, 0.0)):
-        seen.clear()
+        graphs.clear()
+        uses.clear()
         rows = rows_of(group)
         _, honest = read_rows(drawn, rows, 3)
         of_row = dict(zip(rows["train"].texts, rows["train"].plans, strict=True))
-        assert [len(requests) for requests, _ in seen] == [1] * 12
-        for (request,), edges in seen:
-            pairs = [a * 10 + b for a, b in pairwise(of_row[request])]
-            assert edges.of(torch.tensor(pairs, dtype=torch.long))[:, 0].tolist() == [left] * len(
-                pairs
-            )
+        assert [len(requests) for requests, _ in graphs] == [1] * 12
+        for ((request,), edges), use in zip(graphs, uses[:12], strict=True):
+            plan = of_row[request]
+            pairs = torch.tensor([a * 10 + b for a, b in pairwise(plan)], dtype=torch.long)
+            assert (edges.of(pairs)[:, 0] == left).all()
+            assert use[plan].tolist() == [left] * len(plan)
         assert honest.graph.edge_counts[:, 0].tolist() == [3.0] * 4
-        assert honest.model.use[:, 0].sum() == sum(map(len, rows["train"].plans))
+        assert uses[12].sum() == sum(map(len, rows["train"].plans))
 
 
 def test_readings_come_in_the_order_of_the_rows_and_in_parts(monkeypatch):
