@@ -180,11 +180,12 @@ def _votes(recalled: Recalled, num_tools: int) -> Float[Tensor, "batch num_tools
     """Weighted share of the nearest past plans that hold each tool."""
     weight = (15.0 * (recalled.similarity - recalled.similarity[:, :1])).exp()
     weight = weight / weight.sum(dim=1, keepdim=True)
-    plans = recalled.plans.where(recalled.plans >= 0, num_tools)
+    plans = recalled.plans
+    earlier = torch.ones(plans.size(2), plans.size(2), device=plans.device).tril(-1).bool()
+    again = ((plans.unsqueeze(3) == plans.unsqueeze(2)) & earlier).any(dim=3)
+    tools = plans.where((plans >= 0) & ~again, num_tools).flatten(1)
     votes = weight.new_zeros(plans.size(0), num_tools + 1)
-    for neighbour in range(plans.size(1)):
-        holds = torch.zeros_like(votes).scatter_(1, plans[:, neighbour], 1.0)
-        votes += weight[:, neighbour : neighbour + 1] * holds
+    votes.scatter_add_(1, tools, weight.unsqueeze(2).expand_as(plans).flatten(1))
     return votes[:, :-1]
 
 

@@ -609,15 +609,13 @@ def plan_agreement(
     pairs_a = torch.where(a[..., 1:] >= 0, a[..., :-1] * num + a[..., 1:], PAD)
     pairs_b = torch.where(b[..., 1:] >= 0, b[..., :-1] * num + b[..., 1:], PAD)
     size = (a >= 0).sum(-1) + (b >= 0).sum(-1)
-    common = torch.zeros_like(size)
-    row = [common] * (b.size(-1) + 1)
+    common = nn.functional.pad(torch.zeros_like(a[..., :1] + b), (1, 0))
     for i in range(a.size(-1)):
-        diagonal = common
-        for j in range(b.size(-1)):
-            equal = (a[..., i] == b[..., j]) & (a[..., i] >= 0)
-            best = torch.maximum(row[j + 1], row[j])
-            diagonal, row[j + 1] = row[j + 1], torch.where(equal, diagonal + 1, best)
-    order = torch.where(size > 0, 2 * row[-1] / size.clamp_min(1), 1.0)
+        tool = a[..., i : i + 1]
+        longer = common[..., :-1] + ((tool == b) & (tool >= 0))
+        best = torch.maximum(common[..., 1:], longer).cummax(dim=-1).values
+        common = nn.functional.pad(best, (1, 0))
+    order = torch.where(size > 0, 2 * common[..., -1] / size.clamp_min(1), 1.0)
     return torch.stack([_multiset_f1(a, b), _multiset_f1(pairs_a, pairs_b), order], dim=-1)
 
 
@@ -646,6 +644,7 @@ def rank_by_agreement(
     Returns:
         Beam positions, best first, and their scores in 0..1; -inf for places without a plan.
     """
+    plans = plans[..., : max(1, int((plans >= 0).sum(dim=2).max()))]
     agreement = plan_agreement(plans.unsqueeze(2), plans.unsqueeze(1)).mean(dim=-1)
     weight = log_prob.softmax(dim=1).nan_to_num(0.0)
     score = torch.einsum("bij,bj->bi", agreement, weight)

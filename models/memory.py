@@ -101,12 +101,15 @@ class RequestMemory(nn.Module):
         number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
         group = torch.tensor([number[one] for one in groups], device=device)
         scores = self._fit_weights(request_x, group, kept)
-        return Recalled(*self._spread(scores), *self._nearest(request_x, group, group[kept]))
+        same = group.unsqueeze(1) == group[kept].unsqueeze(0)
+        cosine = (request_x @ self.requests.T).masked_fill(same, -2.0)
+        return Recalled(*self._spread(scores), *self._nearest(cosine))
 
     def forward(self, request_x: Float[Tensor, "batch text_channels"]) -> Recalled:
         """What the memory says of new requests."""
-        scores = self._kernel(request_x, self.requests) @ self.weights
-        return Recalled(*self._spread(scores), *self._nearest(request_x))
+        cosine = request_x @ self.requests.T
+        scores = self._kernel(cosine) @ self.weights
+        return Recalled(*self._spread(scores), *self._nearest(cosine))
 
     def _fit_weights(
         self,
@@ -123,7 +126,7 @@ class RequestMemory(nn.Module):
         first = self.requests.new_zeros(rows, used + 1)
         first.scatter_(1, place[self.plans[:, :1]], 1.0)
         y = torch.cat([inside[:, :-1], first[:, :-1]], dim=1).double()
-        kernel = self._kernel(self.requests, self.requests).double()
+        kernel = self._kernel(self.requests @ self.requests.T).double()
         inverse = torch.linalg.inv(kernel + self.ridge * torch.eye(rows, device=y.device).double())
         dual = inverse @ y
         self.weights = dual.float()
@@ -135,7 +138,7 @@ class RequestMemory(nn.Module):
             own, others = kept_at[members[is_kept]], members[~is_kept]
             gone = torch.linalg.solve(inverse[own][:, own], dual[own])
             left_out[kept[own]] = y[own] - gone
-            kernel = self._kernel(request_x[others], self.requests).double()
+            kernel = self._kernel(request_x[others] @ self.requests.T).double()
             left_out[others] = kernel @ dual - kernel @ inverse[:, own] @ gone
         return left_out.float()
 
@@ -145,27 +148,18 @@ class RequestMemory(nn.Module):
         out[:, :, self.used] = torch.stack(scores.chunk(2, dim=1))
         return out[0], out[1]
 
-    def _nearest(
-        self,
-        request_x: Tensor,
-        group: Int[Tensor, " batch"] | None = None,
-        known: Int[Tensor, " rows"] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Similarity and plans of the nearest requests that are of another group."""
-        batch, count = request_x.size(0), min(self.neighbours, self.requests.size(0))
+    def _nearest(self, cosine: Float[Tensor, "batch rows"]) -> tuple[Tensor, Tensor]:
+        """Similarity and plans of the nearest requests; -2 stands for none."""
+        batch, count = cosine.size(0), min(self.neighbours, cosine.size(1))
         if count == 0:
             plans = self.plans.new_full((batch, 1, self.plans.size(1)), PAD)
-            return request_x.new_full((batch, 1), -2.0), plans
-        likeness = request_x @ self.requests.T
-        if group is not None and known is not None:
-            likeness = likeness.masked_fill(group.unsqueeze(1) == known.unsqueeze(0), -2.0)
-        ordered, row = likeness.sort(dim=1, descending=True, stable=True)
+            return cosine.new_full((batch, 1), -2.0), plans
+        ordered, row = cosine.sort(dim=1, descending=True, stable=True)
         similarity, plans = ordered[:, :count], self.plans[row[:, :count]]
         return similarity, plans.masked_fill((similarity <= -2.0).unsqueeze(2), PAD)
 
-    def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
-        out: Tensor = (self.scale * (a @ b.T - 1)).exp()
-        return out
+    def _kernel(self, cosine: Tensor) -> Tensor:
+        return (self.scale * (cosine - 1)).exp()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.requests.size(0)}, num_tools={self.num_tools})"
