@@ -18,9 +18,6 @@ from models.types import ToolGraph
 NAME_SCALE = 3.0
 """Root mean square of a name's vector, in that of the LLM's word embeddings."""
 
-SMALL = 0.3
-"""Scale at which a projector starts that adds to a vector with a meaning of its own."""
-
 LINK_THRESHOLD = 0.5
 """Least probability of a predicted dependency that joins the graph."""
 
@@ -42,7 +39,7 @@ class LLMConfig:
     mdpl_weight: float = 0.1  # lambda of MDPL: its weight beside the planning loss, >= 0
     mdpl_pairs: int = 4  # alpha of MDPL: hidden edges, and as many pairs without one, >= 0
     link_pairs: int = 256  # pairs put to the LLM by the ablation llm_links, >= 1
-    learning_rate: float = 1e-3  # peak step of AdamW for projectors and markers, > 0
+    learning_rate: float = 1e-2  # peak step of AdamW for projectors and markers, > 0
     encoder_rate: float = 0.1  # step of the encoder as a share of that, >= 0
     weight_decay: float = 0.01  # of AdamW, >= 0
     max_grad_norm: float = 1.0  # gradients are clipped to this norm, > 0
@@ -154,10 +151,8 @@ class GraphTokens(nn.Module):
         self.encoder = GToolEncoder(text_channels, hidden, hidden, gtool.num_layers, gtool.heads)
         # A tool token also says how strongly past requests vote for the tool, and as the first one.
         channels = config.projector_channels
-        start = scale * SMALL if config.name_vectors else scale
-        self.tool_projector = Projector(hidden + text_channels + 2, channels, width, start)
-        start = scale * SMALL if config.mode == "steps" else scale
-        self.request_projector = Projector(hidden + text_channels, channels, width, start)
+        self.tool_projector = Projector(hidden + text_channels + 2, channels, width, scale)
+        self.request_projector = Projector(hidden + text_channels, channels, width, scale)
         self.graph_marker = nn.Parameter(line_break.repeat(3, 1))
         self.node_marker = nn.Parameter(line_break.repeat(2, 1))
         if config.mode == "steps":
