@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.clauses import clauses
 from models.edges import EdgeTable
@@ -96,6 +96,24 @@ class Candidates(NamedTuple):
     def rows(self, some: Int[Tensor, " rows"] | slice) -> "Candidates":
         """The candidates of some requests."""
         return Candidates(*(part[some] for part in self))
+
+    def forget(self, tools: Bool[Tensor, " num_tools"], neighbours: int) -> "Candidates":
+        """The candidates as if some tools had come after all past requests.
+
+        Past plans that hold one are gone; of the others the nearest ``neighbours`` are left.
+        """
+        gone = tools[self.tools]
+        known = nn.functional.pad(~gone, (0, 2), value=True)
+        plans = self.plans.flatten(1)
+        stays = (known.gather(1, plans.clamp_min(0)) | (plans < 0)).view_as(self.plans).all(dim=2)
+        order = stays.int().sort(dim=1, descending=True, stable=True).indices[:, :neighbours]
+        stays, similarity = stays.gather(1, order), self.similarity.gather(1, order)
+        plans = self.plans.gather(1, order.unsqueeze(2).expand(-1, -1, self.plans.size(2)))
+        return self._replace(
+            memory=self.memory.masked_fill(gone.unsqueeze(2), 0.0),
+            similarity=similarity.masked_fill(~stays, -2.0),
+            plans=plans.masked_fill(~stays.unsqueeze(2), PAD),
+        )
 
     def positions(self, plans: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
         """Plans of tool rows (padded with -1) as plans of positions."""

@@ -39,6 +39,7 @@ class GToolConfig:
     memory_scale: float = 1.5  # sharpness of the request kernel, > 0
     memory_ridge: float = 0.1  # ridge penalty of the request memory, > 0
     memory_rows: int = 4096  # most training requests remembered, >= 1
+    cold_rate: float = 0.2  # share of tools that a training step takes for new, without a past
     mask_rate: float = 0.1  # rho of MDPL: share of edges hidden in a step, 0..1
     mdpl_weight: float = 0.1  # lambda of MDPL: its weight beside the planning loss, >= 0
     mdpl_pairs: int = 512  # alpha of MDPL: most hidden edges, and as many others, in a step, >= 1
@@ -64,7 +65,14 @@ class GToolConfig:
         more = ("members", "shortlist", "neighbours", "mdpl_pairs", "accumulate", "patience")
         for name in (*at_least_one, *more, "min_steps", "epochs", "beam_width"):
             self._check(name, getattr(self, name) >= 1, ">= 1")
-        for name in ("dropout", "text_dropout", "mask_rate", "label_smoothing", "ema_decay"):
+        for name in (
+            "dropout",
+            "text_dropout",
+            "cold_rate",
+            "mask_rate",
+            "label_smoothing",
+            "ema_decay",
+        ):
             self._check(name, 0.0 <= getattr(self, name) < 1.0, "in 0..1, 1 excluded")
         for name in ("memory_scale", "memory_ridge", "learning_rate", "max_grad_norm"):
             self._check(name, getattr(self, name) > 0.0, "> 0")

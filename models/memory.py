@@ -86,8 +86,16 @@ class RequestMemory(nn.Module):
         plans: Int[Tensor, "rows length"],
         groups: Sequence[str],
         most: int,
+        spare: int = 1,
     ) -> Recalled:
         """Remember requests and their plans (padded with -1), at most so many, evenly spread.
+
+        Args:
+            request_x: Text vectors of the requests.
+            plans: Their plans as tool rows.
+            groups: Rows of one group never meet in use.
+            most: Most rows that are remembered.
+            spare: Times ``neighbours`` nearest requests that are told of each row.
 
         Returns:
             What the memory says of each row, had it not met the row's group.
@@ -103,7 +111,7 @@ class RequestMemory(nn.Module):
         scores = self._fit_weights(request_x, group, kept)
         same = group.unsqueeze(1) == group[kept].unsqueeze(0)
         cosine = (request_x @ self.requests.T).masked_fill(same, -2.0)
-        return Recalled(*self._spread(scores), *self._nearest(cosine))
+        return Recalled(*self._spread(scores), *self._nearest(cosine, spare))
 
     def forward(self, request_x: Float[Tensor, "batch text_channels"]) -> Recalled:
         """What the memory says of new requests."""
@@ -148,9 +156,11 @@ class RequestMemory(nn.Module):
         out[:, :, self.used] = torch.stack(scores.chunk(2, dim=1))
         return out[0], out[1]
 
-    def _nearest(self, cosine: Float[Tensor, "batch rows"]) -> tuple[Tensor, Tensor]:
+    def _nearest(
+        self, cosine: Float[Tensor, "batch rows"], times: int = 1
+    ) -> tuple[Tensor, Tensor]:
         """Similarity and plans of the nearest requests; -2 stands for none."""
-        batch, count = cosine.size(0), min(self.neighbours, cosine.size(1))
+        batch, count = cosine.size(0), min(times * self.neighbours, cosine.size(1))
         if count == 0:
             plans = self.plans.new_full((batch, 1, self.plans.size(1)), PAD)
             return cosine.new_full((batch, 1), -2.0), plans

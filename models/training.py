@@ -46,6 +46,9 @@ TEMPERATURES = (1.0, 0.5, 2.0)
 TEMPERATURE_GAIN = 0.002
 """Gain on validation (0..1) that a temperature other than 1 needs."""
 
+SPARE = 3
+"""Times the nearest requests of a training row that are kept for those that a step forgets."""
+
 RIDGE = 1e-3
 """Keeps the slope of the calibration near 0 where all scores are alike."""
 
@@ -105,6 +108,11 @@ def train_gtool(
     as if it had never met the row's group; batches are drawn group by group; and each step sees
     the graph as if the batch's groups had not been mined. What that leaves out, and a random share
     besides, are the hidden edges of missing-dependency prediction (GTool, section 3.2).
+
+    A tool that is added after training has no past at all. So that plans hold such tools too, each
+    step takes a random share of all tools for new: without edges, use, votes or relevance, and
+    without the past plans that hold them (cf. Volkovs et al., DropoutNet, 2017, on cold starts of
+    recommenders).
 
     In a world of several processes (:class:`~models.distributed.World`) each takes its share of
     every batch.
@@ -292,7 +300,7 @@ class _Run:
         self.generator = torch.Generator().manual_seed(seed)
         self.model = GTool(config, tool_x.size(1), num_tools).to(device)
         recalled = self.model.memory.fit(
-            self.train.x, self.train.plans, self.train.groups, config.memory_rows
+            self.train.x, self.train.plans, self.train.groups, config.memory_rows, SPARE
         )
         self.model.use = tool_use(self.train.plans, num_tools)
         self.candidates = self._candidates(self.train, recalled, self.train.plans)
@@ -440,6 +448,9 @@ class _Run:
         """One step: hide edges, plan the batch, tell hidden edges from none."""
         config, generator = self.config, self.generator
         hidden, edges, use = self._honest(batch)
+        new = torch.rand(use.size(0), generator=generator).to(self.device) < config.cold_rate
+        edges = edges.keep(~new[edges.edge_index].any(dim=0))
+        use = use.masked_fill(new.unsqueeze(1), 0.0)
         pairs = self.edges.edge_index[:, hidden]
         chosen = torch.randperm(pairs.size(1), generator=generator)[: config.mdpl_pairs]
         pairs = pairs[:, chosen.to(self.device)]
@@ -454,7 +465,7 @@ class _Run:
         for part in _parts(mine, config.accumulate):
             with self._autocast():
                 tools = self.member.encode_tools(self.tool_x, edges, use)
-                loss = self._planning(part, tools) / max(1, planned)
+                loss = self._planning(part, tools, new) / max(1, planned)
                 losses.append(loss.item())
                 if len(losses) == 1:
                     state = tools.layers[-1]
@@ -485,14 +496,15 @@ class _Run:
         use = self.model.use - tool_use(self.train.plans[gone], self.edges.num_tools)
         return masked | ~stays, left.keep(~masked[stays]), use
 
-    def _planning(self, rows: list[int], tools: ToolStates) -> Tensor:
+    def _planning(self, rows: list[int], tools: ToolStates, new: Tensor) -> Tensor:
         """Summed loss of these rows over all choices of their plans; 0 without rows."""
         if not rows:
             return tools.layers[-1].sum() * 0.0
         some = torch.tensor(rows, device=self.device)
         plans = self.positions[some]
         plans = plans[:, : int((plans != PAD).sum(dim=1).max())]
-        log_probs = self.member.log_probs(tools, self.candidates.rows(some), plans)
+        candidates = self.candidates.rows(some).forget(new, self.config.neighbours)
+        log_probs = self.member.log_probs(tools, candidates, plans)
         return _planning_loss(log_probs.float(), plans, self.config.label_smoothing)
 
     def _autocast(self) -> torch.autocast:

@@ -138,6 +138,23 @@ def test_plans_are_told_by_position_and_tools_outside_as_one():
     assert ((past < 4) | (past == 5)).all()
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_forgotten_tools_have_no_past_and_the_next_nearest_plans_come_up(seed):
+    here = world(seed, num_tools=9)
+    candidates = found(here, 9)
+    gone = torch.arange(9) % 3 == seed % 3
+    left = candidates.forget(gone, 2)
+    assert torch.equal(left.text, candidates.text)
+    assert (left.memory[:, gone] == 0).all()
+    assert torch.equal(left.memory[:, ~gone], candidates.memory[:, ~gone])
+    for row, plans in enumerate(candidates.plans.tolist()):
+        near = zip(plans, candidates.similarity[row].tolist(), strict=True)
+        kept = [(p, s) for p, s in near if not any(gone[tool] for tool in p if tool != PAD)][:2]
+        kept += [([PAD] * candidates.plans.size(2), -2.0)] * (2 - len(kept))
+        assert left.plans[row].tolist() == [plan for plan, _ in kept]
+        assert left.similarity[row].tolist() == [similarity for _, similarity in kept]
+
+
 def test_past_plans_move_their_tools_onto_the_list():
     here = world(num_tools=9, num_rows=30)
     row = here.rows[0]
