@@ -16,7 +16,6 @@ from torch import Tensor
 
 from models.ablation import Ablation
 from models.errors import CheckpointMismatch, GraphMismatch
-from models.fusion import FusionPlanner
 from models.graph_tokens import GraphTokens, LLMConfig, new_graph_tokens
 from models.gtool import GTool, GToolConfig, GToolPlanner
 from models.links import LinkScorer
@@ -243,21 +242,6 @@ def load_llm_planner(
     spoken = LLMPlanner(config, tokens, planner, llm)
     spoken.graph = present
     return spoken
-
-
-def load_fusion_planner(
-    folder: Path,
-    embed: Embedder,
-    llm: FrozenLLM,
-    allowed: Collection[str] | None = None,
-    renamed: Mapping[str, str] | None = None,
-) -> FusionPlanner:
-    """Read both readouts of a stored planner, to be fused with the weight that training chose.
-
-    Args and errors are those of :func:`load_llm_planner`.
-    """
-    spoken = load_llm_planner(folder, embed, llm, allowed, renamed)
-    return FusionPlanner(load_planner(folder, embed, allowed, renamed), spoken)
 
 
 def _read_head(folder: Path) -> dict[str, Any]:

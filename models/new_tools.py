@@ -1,12 +1,16 @@
 """A trained planner on another graph: tools added since are planned for without retraining."""
 
+import copy
 from collections.abc import Collection
 
 import torch
 
 from models.errors import GraphMismatch
+from models.graph_tokens import name_vectors
 from models.gtool import GTool, GToolPlanner
+from models.llm_planner import LLMPlanner
 from models.memory import PAD
+from models.prompt import Names
 from models.types import ToolGraph
 
 
@@ -81,6 +85,22 @@ def on_graph(
     model = with_tools(planner.model, planner.graph, graph)
     scorer = planner.link_scorer.on(graph, tool_x) if planner.link_scorer else None
     return GToolPlanner(model, graph, tool_x, planner.embed, scorer, allowed)
+
+
+def spoken_on(planner: LLMPlanner, drawn: GToolPlanner) -> LLMPlanner:
+    """The LLM readout beside a graph readout of more tools, which it reads and writes by key.
+
+    A new tool's token starts out of its name, as all do; what has been learnt is the same for all.
+
+    Args:
+        planner: The trained readout.
+        drawn: A graph readout that holds all of its tools.
+    """
+    tokens = copy.deepcopy(planner.tokens)
+    tokens.name_x = name_vectors(planner.llm, Names.of(planner.llm, drawn.graph.keys).lines)
+    row = torch.tensor([drawn.graph.index[key] for key in planner.graph.keys])
+    tokens.links = row.to(tokens.links.device)[tokens.links]
+    return LLMPlanner(planner.config, tokens, drawn, planner.llm)
 
 
 def extended(old: ToolGraph, newer: ToolGraph) -> ToolGraph:

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from models.baselines import NearestPlanner, PopularityPlanner, RetrievalPlanner
-from models.checkpoint import load_fusion_planner, load_llm_planner, load_planner, readout_llm
+from models.checkpoint import load_llm_planner, load_planner, readout_llm
+from models.fusion import FusionPlanner
 from models.graph import dataflow_namespaces
-from models.new_tools import extended, on_graph
+from models.gtool import GToolPlanner
+from models.new_tools import extended, on_graph, spoken_on
 from models.sgc import SgcPlanner
 from models.text import SentenceEmbedder
 from models.types import Embedder, Example, Planner, ToolGraph
@@ -63,7 +65,7 @@ def load_version(
     embed: Embedder,
     graph: ToolGraph,
     renamed: Mapping[str, str] | None = None,
-) -> Planner:
+) -> GToolPlanner:
     """A registered planner, which offers the tools of the graph and none that is gone from it.
 
     Tools that were renamed since its training are found under their new keys; tools that came
@@ -87,6 +89,8 @@ def load_llm_version(
 ) -> Planner | None:
     """The LLM readout of a registered planner, or its fusion with the graph readout.
 
+    Tools that came since its training are offered as by :func:`load_version`.
+
     Returns:
         The planner; None where the version has no LLM readout, or one of another mode.
     """
@@ -94,10 +98,15 @@ def load_llm_version(
     if readout_llm(folder) is None:
         return None
     llm, allowed = shared_llm(settings, resolve_device(settings.device)), frozenset(graph.keys)
-    if kind == "gtool-fusion":
-        return load_fusion_planner(folder, embed, llm, allowed=allowed, renamed=renamed)
     spoken = load_llm_planner(folder, embed, llm, allowed=allowed, renamed=renamed)
-    return spoken if kind in ("gtool-llm", spoken.name) else None
+    if kind not in ("gtool-llm", "gtool-fusion", spoken.name):
+        return None
+    is_known = allowed <= spoken.graph.index.keys()
+    if is_known and kind != "gtool-fusion":
+        return spoken
+    drawn = load_version(registry, number, embed, graph, renamed)
+    spoken = spoken if is_known else spoken_on(spoken, drawn)
+    return FusionPlanner(drawn, spoken) if kind == "gtool-fusion" else spoken
 
 
 def resolve_version(registry: Registry, name: str) -> str:

@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 from models.ablation import Ablation
 from models.checkpoint import (
     Readout,
-    load_fusion_planner,
     load_llm_planner,
     load_planner,
     read_extra,
@@ -203,12 +202,17 @@ def test_both_readouts_are_read_with_the_weight_that_training_chose(tmp_path):
     save_planner(
         tmp_path / "p", made.model, CONFIG, GRAPH, embed(KEYS), made.link_scorer, {}, readout
     )
-    loaded = load_fusion_planner(tmp_path / "p", embed, llm)
+    loaded = FusionPlanner(
+        load_planner(tmp_path / "p", embed), load_llm_planner(tmp_path / "p", embed, llm)
+    )
     assert loaded.weight == 0.3
     assert loaded.llm.config == config
     expected = FusionPlanner(made, LLMPlanner(config, tokens, made, llm), 0.3)
     assert loaded.plan(["abc", "c"], top=2) == expected.plan(["abc", "c"], top=2)
-    renamed = load_fusion_planner(tmp_path / "p", embed, llm, {"s/b", "t/new"}, RENAMED)
+    some = (embed, llm, {"s/b", "t/new"}, RENAMED)
+    renamed = FusionPlanner(
+        load_planner(tmp_path / "p", embed, *some[2:]), load_llm_planner(tmp_path / "p", *some)
+    )
     assert {t for p in renamed.plan(["abc"], top=3)[0] for t in p.tools} == {"s/b", "t/new"}
 
 

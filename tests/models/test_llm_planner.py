@@ -18,7 +18,9 @@ from models.graph_tokens import (
 )
 from models.gtool import GToolPlanner
 from models.llm_planner import Catalogue, LLMPlanner, request_limit
+from models.new_tools import extended, on_graph, spoken_on
 from models.readings import read_requests
+from models.types import ToolGraph, empty_edges
 from tests.factories import CHORES, chores_planner, letter_vectors, tiny_llm
 
 CONFIG = LLMConfig(candidates=3, projector_channels=16, max_length=3)
@@ -75,6 +77,28 @@ def test_any_causal_model_gives_the_tokens_of_its_whole_prompt(kind, template):
         assert said.mean_probability == pytest.approx(
             math.exp(ranked.log_prob / ranked.choices), abs=1e-5
         )
+
+
+@pytest.mark.parametrize("ablation", [Ablation.FULL, Ablation.LLM_LINKS])
+def test_tools_that_came_since_are_read_and_written_too(ablation):
+    drawn, some = chores_planner()[0], planner(ablation=ablation, link_pairs=4)
+    asked = some.tokens.links.size(1)
+    some.tokens.links.copy_(torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])[:, :asked])
+    some.tokens.link_probability.fill_(0.9)
+    some, graph = LLMPlanner(some.config, some.tokens, drawn, some.llm), drawn.graph
+    same = spoken_on(some, drawn)
+    assert same.plan(REQUESTS, top=3) == some.plan(REQUESTS, top=3)
+    new = ("chores/aaa_first", "chores/zip_files")
+    newer = ToolGraph("newer", new, ("what comes first", "zip files"), *empty_edges())
+    more = on_graph(drawn, extended(graph, newer))
+    moved = spoken_on(some, more)
+    assert moved.tokens.name_x.shape[0] == graph.num_tools + 2
+    pairs = [[more.graph.keys[row] for row in pair] for pair in moved.tokens.links.T.tolist()]
+    assert pairs == [[graph.keys[row] for row in pair] for pair in some.tokens.links.T.tolist()]
+    every = {key for plan in moved.plan(["zip files"], top=12)[0] for key in plan.tools}
+    assert every & set(new)
+    only = spoken_on(some, on_graph(drawn, extended(graph, newer), set(new)))
+    assert {key for plan in only.plan(["zip"], top=3)[0] for key in plan.tools} <= set(new)
 
 
 def test_a_plan_is_judged_token_by_token_on_the_whole_prompt():
