@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from models.gtool import GToolPlanner
 from models.llm_planner import LLMPlanner
 from models.metrics import score_plans
@@ -125,7 +128,7 @@ def proposals(
 
 def likeness(a: Sequence[int], b: Sequence[int]) -> float:
     """How well two plans agree: mean of node F1, F1 of neighbours and 1 - NED, in 0..1."""
-    return _quality([tuple(map(str, a))], [tuple(map(str, b))])
+    return float(_qualities([tuple(map(str, a))], [tuple(map(str, b))])[0])
 
 
 def choose_weight(
@@ -134,7 +137,10 @@ def choose_weight(
     examples: Sequence[Example],
     weights: Sequence[float] = WEIGHTS,
 ) -> Chosen:
-    """The weight of the LLM that serves validation rows best; the smallest of equally good ones.
+    """The smallest weight of the LLM that serves validation rows about as well as the best one.
+
+    That is within two standard errors of the difference, row by row: a few dozen rows would choose
+    by chance between two readouts of which one is better.
 
     Args:
         graph: A graph readout that has not learnt the examples' plans, see ``read_rows``.
@@ -145,33 +151,47 @@ def choose_weight(
     requests = [example.request for example in examples]
     groups = proposals(graph, llm, requests, PROPOSALS)
     keys, gold = llm.graph.keys, [example.tools for example in examples]
-    scores: dict[float, float] = {}
+    reached: dict[float, NDArray[np.float64]] = {}
     for weight in sorted(weights):
         plans = [ranked_by(group, weight)[:1] for group in groups]
-        scores[weight] = _quality(
+        reached[weight] = _qualities(
             gold, [tuple(keys[row] for judged in best for row in judged.plan) for best in plans]
         )
-    return Chosen(max(scores, key=lambda weight: (scores[weight], -weight)), scores)
+    scores = {weight: float(values.mean()) for weight, values in reached.items()}
+    best = reached[max(scores, key=lambda weight: (scores[weight], -weight))]
+    behind = {weight: best - values for weight, values in reached.items()}
+    close = (w for w, gap in behind.items() if gap.mean() <= 2 * _standard_error(gap))
+    return Chosen(next(close), scores)
 
 
 def agreement(a: Sequence[Plan | None], b: Sequence[Plan | None]) -> Agreement:
     """How far two planners agree on the same requests."""
     pairs = [(x.tools if x else (), y.tools if y else ()) for x, y in zip(a, b, strict=True)]
     both = [(x, y) for x, y in pairs if x and y]
-    common = _scored([x for x, _ in both], [y for _, y in both])["n_f1"] if both else 0.0
+    common = _scored([x for x, _ in both], [y for _, y in both])["n_f1"].mean() if both else 0.0
     count = max(1, len(pairs))
     return Agreement(sum(x == y for x, y in pairs) / count, common * len(both) / count)
 
 
-def _quality(gold: Sequence[tuple[str, ...]], plans: Sequence[tuple[str, ...]]) -> float:
-    """Mean of node F1, F1 of neighbours and 1 - NED."""
-    means = _scored(gold, plans)
-    return (means["n_f1"] + means["l_f1_adjacent"] + 1.0 - means["ned"]) / 3
+def _qualities(
+    gold: Sequence[tuple[str, ...]], plans: Sequence[tuple[str, ...]]
+) -> NDArray[np.float64]:
+    """Mean of node F1, F1 of neighbours and 1 - NED, of each row."""
+    values = _scored(gold, plans)
+    return (values["n_f1"] + values["l_f1_adjacent"] + 1.0 - values["ned"]) / 3
 
 
-def _scored(gold: Sequence[tuple[str, ...]], plans: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    """Strict metrics of tool lists."""
-    return score_plans(
+def _standard_error(values: NDArray[np.float64]) -> float:
+    """Of the mean; 0 of a single value."""
+    return float(values.std(ddof=min(1, len(values) - 1)) / len(values) ** 0.5)
+
+
+def _scored(
+    gold: Sequence[tuple[str, ...]], plans: Sequence[tuple[str, ...]]
+) -> dict[str, NDArray[np.float64]]:
+    """Strict metrics of tool lists, of each row."""
+    scores = score_plans(
         [Example(str(i), "", tools) for i, tools in enumerate(gold)],
         [Plan(tools, (), 0.0, "") if tools else None for tools in plans],
-    ).means
+    )
+    return {metric: scores.values(metric) for metric in ("n_f1", "l_f1_adjacent", "ned")}

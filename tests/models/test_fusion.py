@@ -11,7 +11,7 @@ from models.graph_tokens import LLMConfig, new_graph_tokens
 from models.gtool import GToolPlanner
 from models.links import LinkScorer
 from models.llm_planner import Catalogue, LLMPlanner
-from models.types import Plan
+from models.types import Example, Plan
 from tests.factories import chores_planner, letter_vectors, tiny_llm
 
 CONFIG = LLMConfig(candidates=3, projector_channels=16, max_length=3, beam_width=2)
@@ -94,6 +94,21 @@ def test_validation_rows_choose_the_weight(readouts, monkeypatch):
         assert chosen.weight == expected
         assert set(chosen.scores) == set(fusion.WEIGHTS)
         assert max(chosen.scores.values()) == pytest.approx(1.0)
+
+
+def test_a_gain_that_may_be_chance_gives_the_llm_no_say(readouts, monkeypatch):
+    drawn, spoken = readouts
+    keys = drawn.graph.keys
+    rows = [Example(str(i), "", (keys[0], keys[1])) for i in range(9)]
+    right, wrong = (0, 1), (2, 3)
+    graph_is = {True: [Judged(right, 0.9, 0.0), Judged(wrong, 0.1, 0.9)]}
+    graph_is[False] = [Judged(wrong, 0.6, 0.0), Judged(right, 0.5, 1.0)]
+    for misses, expected in ((1, 0.0), (5, 0.2)):
+        groups = [graph_is[i >= misses] for i in range(9)]
+        monkeypatch.setattr(fusion, "proposals", lambda *_, groups=groups: groups)
+        chosen = choose_weight(drawn, spoken, rows, (0.0, 0.2))
+        assert chosen.weight == expected
+        assert chosen.scores[0.2] > chosen.scores[0.0]
 
 
 def test_the_weight_is_part_of_the_configuration(readouts):
