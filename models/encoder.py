@@ -23,17 +23,20 @@ def edge_features(
 class ToolLayers(list[Tensor]):
     """Tool states before each layer and after the last, with each layer's keys and values.
 
-    Requests attend to the very keys and values that tools attend to; here they are found again.
+    Requests attend to the very keys and values that tools attend to; here they are found again,
+    laid out for that.
 
     Attributes:
-        keys: One tensor a layer, of shape ``[num_tools, heads, channels]``.
-        values: Likewise.
+        keys: One tensor a layer, of shape ``[heads, channels, num_tools]``.
+        values: One tensor a layer, of shape ``[heads, num_tools, channels]``.
+        request_edges: What an edge to a request adds to its state, of shape ``[1, out_channels]``.
     """
 
     def __init__(self, x: Float[Tensor, "num_tools in_channels"]) -> None:
         super().__init__([x])
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self.request_edges: list[Tensor] = []
 
 
 class GToolEncoder(nn.Module):
@@ -122,8 +125,9 @@ class GToolEncoder(nn.Module):
                 edge_index, query=query, key=key, value=value, edge_attr=edge_attr
             )
             conv._alpha = None  # or the layer would keep its attention, as its forward does not
-            states.keys.append(key)
-            states.values.append(value)
+            states.keys.append(key.permute(1, 2, 0).contiguous())
+            states.values.append(value.transpose(0, 1).contiguous())
+            states.request_edges.append(conv.lin_edge(self.request_edge))
             states.append(self._between(layer, message.flatten(1) + conv.lin_skip(h)))
         return states
 
@@ -140,9 +144,9 @@ class GToolEncoder(nn.Module):
             assert isinstance(conv, TransformerConv)
             query = conv.lin_query(r) / conv.out_channels**0.5
             query = query.view(-1, conv.heads, conv.out_channels).transpose(0, 1)
-            key, value = states.keys[layer].permute(1, 2, 0), states.values[layer].transpose(0, 1)
-            message = ((query @ key).softmax(dim=-1) @ value).transpose(0, 1).flatten(1)
-            out = message + conv.lin_edge(self.request_edge) + conv.lin_skip(r)
+            share = (query @ states.keys[layer]).softmax(dim=-1)
+            message = (share @ states.values[layer]).transpose(0, 1).flatten(1)
+            out = message + states.request_edges[layer] + conv.lin_skip(r)
             r = self._between(layer, out)
         return r
 
