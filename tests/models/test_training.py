@@ -377,6 +377,34 @@ def test_a_step_sees_the_graph_mined_without_the_groups_of_its_batch(seed, rate)
         assert torch.equal(use, expected)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.5, 0.999])
+def test_a_share_of_the_tools_has_no_past_in_a_step(rate, monkeypatch):
+    run = run_of(worlds.world(0), dataclasses.replace(CONFIG, cold_rate=rate, mask_rate=0.0))
+    seen, planned = [], run.member.log_probs
+
+    def spy(tools, candidates, plans):
+        seen.append((tools.side, candidates))
+        return planned(tools, candidates, plans)
+
+    monkeypatch.setattr(run.member, "log_probs", spy)
+    batch = list(range(4))
+    for _ in range(20):
+        run._step(batch)
+    _, edges, use = run._honest(batch)
+    new = torch.stack([(side.use[:, 0] == 0) & (use[:, 0] > 0) for side, _ in seen])
+    assert new.sum() / (use[:, 0] > 0).sum() / len(seen) == pytest.approx(rate, abs=0.1)
+    for gone, (side, candidates) in zip(new, seen, strict=True):
+        assert (candidates.memory[gone[candidates.tools]] == 0).all()
+        assert not gone[side.edges.edge_index].any()
+        assert candidates.plans.size(1) <= CONFIG.neighbours
+        place = candidates.plans.clamp(0, candidates.size - 1).flatten(1)
+        held = candidates.tools.gather(1, place)
+        is_tool = (candidates.plans >= 0) & (candidates.plans < candidates.size)
+        assert not (gone[held].view_as(is_tool) & is_tool).any()
+    if rate == 0.0:
+        assert all(torch.equal(side.edges.code, edges.code) for side, _ in seen)
+
+
 BEGINNINGS = [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [1, 1, 0, 0, 2, 2]]
 
 
