@@ -11,6 +11,8 @@ ModelError
 ├── LostProcess         a process of a training in several processes is gone
 ├── ProcessesDiffer     the processes of one training hold different data or weights
 ├── TooManyPairs        a type graph joins more pairs of tools than may be listed
+├── InvalidPlan         a plan has a cycle, or names tools or steps that are not there
+├── ToolFailed          a tool gave no result
 └── MissingMetric       a metric that a decision needs is absent or not a number
 """
 
@@ -61,3 +63,31 @@ class ProcessesDiffer(ModelError):
 
 class TooManyPairs(ModelError):
     """A type graph joins more pairs of tools than may be listed."""
+
+
+class InvalidPlan(ModelError):
+    """A plan has a cycle, or names tools or steps that are not there."""
+
+
+class ToolFailed(ModelError):
+    """A call gave no result.
+
+    Attributes:
+        is_transient: The same call may succeed a little later.
+        has_run: Whether the tool did its work all the same: False where it surely did not start,
+            None where nobody knows (a time-out, a server that died).
+        retry_after_s: How long the tool asks to wait, where it does.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        is_transient: bool = False,
+        has_run: bool | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.is_transient = is_transient
+        self.has_run = has_run
+        self.retry_after_s = retry_after_s

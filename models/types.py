@@ -79,22 +79,67 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a plan's step: a value, the output of an earlier step, or still open.
+
+    Attributes:
+        name: The parameter.
+        type: Its declared type, "" where the catalogue states none.
+        value: A JSON value; None where ``step`` tells, or where nothing fills it.
+        step: Position of the earlier step whose output it takes.
+        field: Part of that output; "" takes the part of the wanted type, or all of it.
+    """
+
+    name: str
+    type: str = ""
+    value: Any = None
+    step: int | None = None
+    field: str = ""
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether anything stands behind it."""
+        return self.step is not None or self.value is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """As commands show it: ``step`` and ``field``, or ``value`` (null: open)."""
+        source = {"value": self.value}
+        if self.step is not None:
+            source = {"step": self.step, "field": self.field}
+        return {"name": self.name, "type": self.type, **source}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """One proposed plan: tool keys in order, links as positions, a score (higher is better)."""
+    """One proposed plan: tool keys in order, links as positions, a score (higher is better).
+
+    Attributes:
+        tools: Keys; a tool may come more than once.
+        links: Dependencies by position; they make no cycle.
+        score: Comparable among plans of one planner.
+        planner: Who made it.
+        arguments: One tuple a step, where the planner fills arguments; else empty.
+    """
 
     tools: tuple[str, ...]
     links: tuple[Link, ...]
     score: float
     planner: str
+    arguments: tuple[tuple[Argument, ...], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As commands and the served model show it: names, links by position, keys to be exact."""
+        """As commands and the served model show it: names, links by position, keys to be exact.
+
+        ``arguments``, a list a step, is there where the planner fills them.
+        """
+        filled = [[argument.to_json() for argument in step] for step in self.arguments]
         return {
             "tools": [key.split("/", 1)[1] for key in self.tools],
             "links": [list(link) for link in self.links],
             "score": self.score,
             "planner": self.planner,
             "keys": list(self.tools),
+            **({"arguments": filled} if filled else {}),
         }
 
 
