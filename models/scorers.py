@@ -1,0 +1,94 @@
+"""How well tools suit a subtask, on the paper's scale: 1 unrelated, 3 probably, 5 closely related.
+
+The paper asks an LLM for each tool (arXiv 2310.17796, 3.2.2 and table 7). Text similarity and a
+trained planner give the same scale without one.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.clauses import clauses
+from models.lexicon import Lexicon
+from models.subtasks import Subtask
+from models.thoughts_on_graph import Scores
+from models.types import Embedder
+
+LOW, HIGH = 1.0, 5.0
+
+
+class TextScorer:
+    """Scores by the likeness of texts: of the description or any of its clauses, and by words.
+
+    A tool's likeness is the best cosine of its text with the description or one of its clauses,
+    raised by shared rare words and by its own name. Within one subtask, the likest tool of the
+    catalogue gets 5, and one of average likeness 2.
+
+    Args:
+        keys: Of the tools.
+        texts: What is read of each, as :attr:`models.types.ToolGraph.texts`.
+        embed: Text encoder; the tools are encoded once, here.
+        words_weight: Of shared words against cosines.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        texts: Sequence[str],
+        embed: Embedder,
+        words_weight: float = 0.5,
+    ) -> None:
+        self._embed = embed
+        self._tools = embed(list(texts)).numpy()
+        names = [key.split("/", 1)[1] for key in keys]
+        self._lexicon = Lexicon(list(texts), names)
+        self._words_weight = words_weight
+
+    def __call__(self, subtasks: Sequence[Subtask]) -> list[Scores]:
+        """Scores of every tool for each subtask."""
+        pieces = [_pieces(subtask.description) for subtask in subtasks]
+        flat = [piece for each in pieces for piece in each]
+        if not flat:
+            return []
+        cosine = self._embed(flat).numpy() @ self._tools.T
+        said = self._lexicon(flat)
+        words = (said.likeness + said.named).numpy() / 2
+        raw = cosine + self._words_weight * words
+        found, start = [], 0
+        for each in pieces:
+            found.append(spread(raw[start : start + len(each)].max(axis=0)))
+            start += len(each)
+        return found
+
+
+def _pieces(description: str) -> list[str]:
+    parts = clauses(description)
+    return [description, *parts] if len(parts) > 1 else [description]
+
+
+def spread(likeness: NDArray[np.floating]) -> Scores:
+    """Likeness of all tools as scores: the best 5, the average 2, nothing below 1."""
+    middle = float(np.mean(likeness))
+    best = float(np.max(likeness))
+    if best - middle < 1e-9:
+        return np.full(len(likeness), (LOW + HIGH) / 2)
+    scores = 2.0 + 3.0 * (likeness - middle) / (best - middle)
+    return np.asarray(np.clip(scores, LOW, HIGH), dtype=np.float64)
+
+
+def mixed(scores: Sequence[Sequence[Scores]], weights: Sequence[float]) -> list[Scores]:
+    """Weighted means of several scorers' answers, subtask by subtask.
+
+    Raises:
+        ValueError: There are not as many weights as scorers, or they sum to nothing.
+    """
+    if len(scores) != len(weights) or sum(weights) <= 0:
+        raise ValueError(
+            f"expected a positive weight for each of {len(scores)} scorers, got {list(weights)}."
+        )
+    total = sum(weights)
+    return [
+        np.asarray(sum(w * s for w, s in zip(weights, each, strict=True)) / total)
+        for each in zip(*scores, strict=True)
+    ]

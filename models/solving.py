@@ -1,0 +1,211 @@
+"""From subtasks to plans: each subtask searched, the solutions joined, arguments filled.
+
+ControlLLM's solution expert keeps several solutions of each subtask and its resource expert fills
+their arguments (arXiv 2310.17796, 3.2.3). Here the search binds resources already, and plans are
+ranked as wholes, by the sum of their costs.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.best_first import best_first
+from models.search_graph import SearchGraph
+from models.solutions import Found, Solution
+from models.subtasks import GENERATED, Subtask
+from models.thoughts_on_graph import (
+    Costs,
+    Scores,
+    SearchConfig,
+    Strategy,
+    search,
+    tool_costs,
+)
+from models.toolset import Resource
+from models.types import Argument, Plan
+
+Scorer = Callable[[Sequence[Subtask]], Sequence[Scores]]
+"""How well every tool suits each of the subtasks, 1 to 5, shape ``[num_tools]`` each."""
+
+Filler = Callable[[Subtask, Plan], Plan]
+"""Fills arguments that no resource can fill, from the words of the subtask."""
+
+
+@dataclass(frozen=True)
+class SolvingConfig:
+    """How subtasks are solved.
+
+    Attributes:
+        strategy: ``best-first``, or one of the paper's.
+        search: Limits and weights; its own ``strategy`` is set from the one above.
+        failure_rates: Of each tool, from its executions.
+        pairs: What the learnt graph says against pairs of tools.
+        conflicts: Groups of tools of which a solution holds one at most.
+        use_domains: Whether a subtask's domains limit the tools.
+    """
+
+    strategy: Strategy | Literal["best-first"] = "best-first"
+    search: SearchConfig = field(default_factory=SearchConfig)
+    failure_rates: Scores | None = None
+    pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    conflicts: Sequence[Collection[int]] = ()
+    use_domains: bool = True
+
+
+GENERAL = "general"
+"""The domain whose tools any subtask may use."""
+
+
+def solve(graph: SearchGraph, subtask: Subtask, scores: Scores, config: SolvingConfig) -> Found:
+    """The solutions of one subtask, best first; none where its type is out of reach.
+
+    A subtask that wants several types is solved for the first one.
+    """
+    targets = graph.of_type(subtask.returns[0]) if subtask.returns else frozenset()
+    if not targets:
+        return Found([], 0)
+    resources = graph.of_resources([*subtask.args, *subtask.known])
+    usable = _allowed(graph, subtask.domains) if config.use_domains else None
+    costs = Costs(tool_costs(scores, config.search, config.failure_rates), dict(config.pairs))
+    if config.strategy == "best-first":
+        return best_first(
+            graph, resources, targets, costs, config.search,
+            num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
+        )  # fmt: skip
+    return search(
+        graph, resources, targets, scores, costs,
+        replace(config.search, strategy=config.strategy),
+        num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
+    )  # fmt: skip
+
+
+def _allowed(graph: SearchGraph, domains: Collection[str]) -> NDArray[np.bool_] | None:
+    """Tools of the domains and of the general one; all where nothing is said or known."""
+    if not domains or not any(graph.domains):
+        return None
+    wanted = {GENERAL, *domains}
+    return np.array([domain in wanted for domain in graph.domains], dtype=np.bool_)
+
+
+class Solved(NamedTuple):
+    """What became of a request's subtasks.
+
+    Attributes:
+        plans: Ranked; none where a subtask has no solution.
+        found: Of each subtask.
+        unsolved: Ids of subtasks without a solution.
+    """
+
+    plans: list[Plan]
+    found: list[Found]
+    unsolved: list[int]
+
+    @property
+    def visits(self) -> int:
+        """Tools visited over all subtasks."""
+        return sum(found.visits for found in self.found)
+
+
+def solve_all(
+    graph: SearchGraph,
+    subtasks: Sequence[Subtask],
+    scores: Sequence[Scores],
+    config: SolvingConfig,
+    *,
+    top: int = 1,
+    name: str = "tog",
+) -> Solved:
+    """Plans for the subtasks of one request, cheapest first.
+
+    Args:
+        graph: Tools and resource nodes.
+        subtasks: In any order that their dependencies allow.
+        scores: Of each subtask.
+        config: Strategy and weights.
+        top: Plans at most.
+        name: Of the planner, for the plans.
+    """
+    found = [
+        solve(graph, subtask, score, config)
+        for subtask, score in zip(subtasks, scores, strict=True)
+    ]
+    unsolved = [
+        subtask.id for subtask, one in zip(subtasks, found, strict=True) if not one.solutions
+    ]
+    plans = []
+    if subtasks and not unsolved:
+        for cost, chosen in _cheapest([one.solutions for one in found], top):
+            plans.append(_join(graph, subtasks, chosen, -cost, name))
+    return Solved(plans, found, unsolved)
+
+
+def _cheapest(
+    choices: Sequence[Sequence[Solution]], top: int
+) -> Iterator[tuple[float, tuple[Solution, ...]]]:
+    """Choices of one solution each, in order of their sum, at most ``top``."""
+
+    def price(picks: tuple[int, ...]) -> float:
+        return sum(ways[i].cost for ways, i in zip(choices, picks, strict=True))
+
+    start = (0,) * len(choices)
+    queue, seen = [(price(start), start)], {start}
+    while queue and top > 0:
+        cost, picks = heapq.heappop(queue)
+        yield cost, tuple(ways[i] for ways, i in zip(choices, picks, strict=True))
+        top -= 1
+        for at, ways in enumerate(choices):
+            following = (*picks[:at], picks[at] + 1, *picks[at + 1 :])
+            if following[at] < len(ways) and following not in seen:
+                seen.add(following)
+                heapq.heappush(queue, (price(following), following))
+
+
+def _join(
+    graph: SearchGraph,
+    subtasks: Sequence[Subtask],
+    chosen: Sequence[Solution],
+    score: float,
+    name: str,
+) -> Plan:
+    """One plan out of the solutions of all subtasks."""
+    tools: list[str] = []
+    arguments: list[tuple[Argument, ...]] = []
+    ends: dict[int, int] = {}
+    for subtask, solution in zip(subtasks, chosen, strict=True):
+        first = len(tools)
+        resources = [*subtask.args, *subtask.known]
+        for step in solution.steps:
+            key = graph.keys[step.tool]
+            bound = {
+                need.parameter: source
+                for need, source in zip(graph.needs[step.tool], step.sources, strict=True)
+            }
+            filled = []
+            for f in graph.signatures[key].takes:
+                kind = "|".join(f.types)
+                source = bound.get(f.name)
+                if source is None:
+                    filled.append(Argument(f.name, kind))
+                elif source < 0:
+                    filled.append(Argument(f.name, kind, step=first + (-1 - source)))
+                else:
+                    filled.append(_given(f.name, kind, resources[source], ends))
+            tools.append(key)
+            arguments.append(tuple(filled))
+        ends[subtask.id] = len(tools) - 1
+    links = sorted(
+        {(a.step, at) for at, step in enumerate(arguments) for a in step if a.step is not None}
+    )
+    return Plan(tuple(tools), tuple(links), score, name, tuple(arguments))
+
+
+def _given(parameter: str, kind: str, resource: Resource, ends: Mapping[int, int]) -> Argument:
+    """An argument that a resource of the subtask fills: a value, or another subtask's output."""
+    made = GENERATED.fullmatch(str(resource.value))
+    if made and int(made[1]) in ends:
+        return Argument(parameter, kind, step=ends[int(made[1])])
+    return Argument(parameter, kind, resource.value)
