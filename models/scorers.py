@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from models.clauses import clauses
 from models.lexicon import Lexicon
+from models.solving import Suits
 from models.subtasks import Subtask
 from models.thoughts_on_graph import Scores
 from models.types import Embedder
@@ -45,8 +46,8 @@ class TextScorer:
         self._lexicon = Lexicon(list(texts), names)
         self._words_weight = words_weight
 
-    def __call__(self, subtasks: Sequence[Subtask]) -> list[Scores]:
-        """Scores of every tool for each subtask."""
+    def __call__(self, subtasks: Sequence[Subtask]) -> list[Suits]:
+        """How every tool suits each subtask, and each clause of its description."""
         pieces = [_pieces(subtask.description) for subtask in subtasks]
         flat = [piece for each in pieces for piece in each]
         if not flat:
@@ -57,12 +58,15 @@ class TextScorer:
         raw = cosine + self._words_weight * words
         found, start = [], 0
         for each in pieces:
-            found.append(spread(raw[start : start + len(each)].max(axis=0)))
+            rows = raw[start : start + len(each)]
             start += len(each)
+            parts = rows[1:] if len(each) > 1 else rows
+            found.append(Suits(spread(rows.max(axis=0)), np.stack([spread(p) for p in parts])))
         return found
 
 
 def _pieces(description: str) -> list[str]:
+    """The description, and its clauses where there are several."""
     parts = clauses(description)
     return [description, *parts] if len(parts) > 1 else [description]
 
@@ -77,18 +81,21 @@ def spread(likeness: NDArray[np.floating]) -> Scores:
     return np.asarray(np.clip(scores, LOW, HIGH), dtype=np.float64)
 
 
-def mixed(scores: Sequence[Sequence[Scores]], weights: Sequence[float]) -> list[Scores]:
+def mixed(suits: Sequence[Sequence[Suits]], weights: Sequence[float]) -> list[Suits]:
     """Weighted means of several scorers' answers, subtask by subtask.
 
     Raises:
         ValueError: There are not as many weights as scorers, or they sum to nothing.
     """
-    if len(scores) != len(weights) or sum(weights) <= 0:
+    if len(suits) != len(weights) or sum(weights) <= 0:
         raise ValueError(
-            f"expected a positive weight for each of {len(scores)} scorers, got {list(weights)}."
+            f"expected a positive weight for each of {len(suits)} scorers, got {list(weights)}."
         )
-    total = sum(weights)
+    shares = [weight / sum(weights) for weight in weights]
     return [
-        np.asarray(sum(w * s for w, s in zip(weights, each, strict=True)) / total)
-        for each in zip(*scores, strict=True)
+        Suits(
+            np.asarray(sum(w * one.tools for w, one in zip(shares, each, strict=True))),
+            np.asarray(sum(w * one.pieces for w, one in zip(shares, each, strict=True))),
+        )
+        for each in zip(*suits, strict=True)
     ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from models.best_first import best_first
 from models.search_graph import SearchGraph
-from models.solutions import Found, Solution
+from models.solutions import Found, Solution, ranked
 from models.subtasks import GENERATED, Subtask
 from models.thoughts_on_graph import (
     Costs,
@@ -28,8 +28,21 @@ from models.thoughts_on_graph import (
 from models.toolset import Resource
 from models.types import Argument, Plan
 
-Scorer = Callable[[Sequence[Subtask]], Sequence[Scores]]
-"""How well every tool suits each of the subtasks, 1 to 5, shape ``[num_tools]`` each."""
+
+class Suits(NamedTuple):
+    """How well tools suit one subtask, 1 (unrelated) to 5 (closely related).
+
+    Attributes:
+        tools: Of every tool, shape ``[num_tools]``.
+        pieces: For each piece of the subtask's description, shape ``[num_pieces, num_tools]``.
+    """
+
+    tools: Scores
+    pieces: Scores
+
+
+Scorer = Callable[[Sequence[Subtask]], Sequence[Suits]]
+"""How well every tool suits each of the subtasks."""
 
 Filler = Callable[[Subtask, Plan], Plan]
 """Fills arguments that no resource can fill, from the words of the subtask."""
@@ -46,6 +59,8 @@ class SolvingConfig:
         pairs: What the learnt graph says against pairs of tools.
         conflicts: Groups of tools of which a solution holds one at most.
         use_domains: Whether a subtask's domains limit the tools.
+        coverage_weight: What the solution expert adds for pieces of the description that no tool
+            of a solution suits: up to this for each.
     """
 
     strategy: Strategy | Literal["best-first"] = "best-first"
@@ -54,13 +69,14 @@ class SolvingConfig:
     pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
     conflicts: Sequence[Collection[int]] = ()
     use_domains: bool = True
+    coverage_weight: float = 0.5
 
 
 GENERAL = "general"
 """The domain whose tools any subtask may use."""
 
 
-def solve(graph: SearchGraph, subtask: Subtask, scores: Scores, config: SolvingConfig) -> Found:
+def solve(graph: SearchGraph, subtask: Subtask, suits: Suits, config: SolvingConfig) -> Found:
     """The solutions of one subtask, best first; none where its type is out of reach.
 
     A subtask that wants several types is solved for the first one.
@@ -70,17 +86,28 @@ def solve(graph: SearchGraph, subtask: Subtask, scores: Scores, config: SolvingC
         return Found([], 0)
     resources = graph.of_resources([*subtask.args, *subtask.known])
     usable = _allowed(graph, subtask.domains) if config.use_domains else None
-    costs = Costs(tool_costs(scores, config.search, config.failure_rates), dict(config.pairs))
+    prices = tool_costs(suits.tools, config.search, config.failure_rates)
+    costs = Costs(prices, dict(config.pairs))
     if config.strategy == "best-first":
-        return best_first(
+        found = best_first(
             graph, resources, targets, costs, config.search,
             num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
         )  # fmt: skip
-    return search(
-        graph, resources, targets, scores, costs,
-        replace(config.search, strategy=config.strategy),
-        num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
-    )  # fmt: skip
+    else:
+        found = search(
+            graph, resources, targets, suits.tools, costs,
+            replace(config.search, strategy=config.strategy),
+            num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
+        )  # fmt: skip
+    judged = [_judged(solution, suits.pieces, config) for solution in found.solutions]
+    return found._replace(solutions=ranked(judged, config.search.keep))
+
+
+def _judged(solution: Solution, pieces: Scores, config: SolvingConfig) -> Solution:
+    """The solution with what the expert holds against it: parts of the task it leaves undone."""
+    best = pieces[:, list(solution.tools)].max(axis=1)
+    missing = float(((5.0 - best) / 4.0).sum())
+    return replace(solution, cost=solution.cost + config.coverage_weight * missing)
 
 
 def _allowed(graph: SearchGraph, domains: Collection[str]) -> NDArray[np.bool_] | None:
@@ -113,7 +140,7 @@ class Solved(NamedTuple):
 def solve_all(
     graph: SearchGraph,
     subtasks: Sequence[Subtask],
-    scores: Sequence[Scores],
+    suits: Sequence[Suits],
     config: SolvingConfig,
     *,
     top: int = 1,
@@ -124,14 +151,13 @@ def solve_all(
     Args:
         graph: Tools and resource nodes.
         subtasks: In any order that their dependencies allow.
-        scores: Of each subtask.
+        suits: How tools suit each subtask.
         config: Strategy and weights.
         top: Plans at most.
         name: Of the planner, for the plans.
     """
     found = [
-        solve(graph, subtask, score, config)
-        for subtask, score in zip(subtasks, scores, strict=True)
+        solve(graph, subtask, one, config) for subtask, one in zip(subtasks, suits, strict=True)
     ]
     unsolved = [
         subtask.id for subtask, one in zip(subtasks, found, strict=True) if not one.solutions

@@ -32,7 +32,7 @@ class SearchConfig:
             tools, say 5.
         beam: The paper says 3, its code 5.
         threshold: Of the scores.
-        keep: Solutions that are ranked and kept.
+        keep: Solutions that the expert looks at; the paper's code stops at 15.
         max_visits: Where a search is cut: memory and time stay bounded.
         step_cost: What a tool costs beside its score.
         spare_cost: What it costs to use a resource that does not have to be used.
@@ -42,7 +42,7 @@ class SearchConfig:
     max_tools: int = 5
     beam: int = 3
     threshold: float = 3.0
-    keep: int = 5
+    keep: int = 15
     max_visits: int = 100_000
     step_cost: float = 0.25
     spare_cost: float = 0.05
