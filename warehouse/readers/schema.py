@@ -2,20 +2,58 @@
 
 Only the top level is read: a tool's parameters are the properties of its input object, also where
 they stand in ``allOf``, behind a local ``$ref``, or in one of several alternatives.
+
+A string's ``format`` that no standard defines is a type of the source's own: ``{"type": "string",
+"format": "image"}`` is an ``image``, and a list of them ``array[image]``.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 _DEPTH = 16
 """References may be cyclic; nobody nests the top level of an input deeper than this."""
+_ARRAY_DEPTH = 5
+"""What a list counts for: lists of alternatives that are lists of them are followed thrice."""
+
+_STANDARD_FORMATS = frozenset({
+    # JSON Schema, all drafts
+    "date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname",
+    "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uri-template", "uuid",
+    "json-pointer", "relative-json-pointer", "regex", "host-name", "ip-address", "utc-millisec",
+    "color", "phone", "style",
+    # OpenAPI, with its registry of formats
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double",
+    "double-int", "decimal", "decimal128", "byte", "binary", "base64url", "char", "password",
+    "commonmark", "html", "http-date", "media-range", "date-time-local", "time-local", "unixtime",
+    "sf-binary", "sf-boolean", "sf-decimal", "sf-integer", "sf-string", "sf-token",
+    # what generators of schemas write: pydantic, Zod, Ajv, Google, .NET
+    "path", "file-path", "directory-path", "json-string", "ipvanyaddress", "ipvanyinterface",
+    "ipvanynetwork", "ipv4interface", "ipv4network", "ipv6interface", "ipv6network",
+    "multi-host-uri", "name-email", "time-delta", "uuid1", "uuid2", "uuid3", "uuid4", "uuid5",
+    "uuid6", "uuid7", "uuid8", "guid", "cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid", "jwt",
+    "emoji", "cidrv4", "cidrv6", "cidr", "e164", "base64", "base64-encoded", "hex", "lowercase",
+    "uppercase", "iso-date-time", "iso-time", "enum", "google-datetime", "google-duration",
+    "google-fieldmask", "timespan", "markdown", "textarea", "multiline",
+    # other spellings of the same
+    "datetime", "timestamp", "unix-time", "unix-timestamp", "epoch", "iso8601", "iso-8601",
+    "rfc3339", "url", "uri-ref", "ip", "uint", "int", "integer", "long", "short", "bigint",
+    "number", "numeric", "bool", "boolean", "str", "string", "literal", "array", "list", "sequence",
+    "iterable", "tuple", "set", "frozenset", "object", "dict", "map", "mapping", "record", "json",
+    "null", "none", "void", "any", "unknown", "optional", "union", "undefined",
+})  # fmt: skip
+"""Formats that say how a value is written, not what it is; lower case, ``_`` as ``-``."""
+_NAME = re.compile(r"[A-Za-z][\w.-]{0,63}")
+_DATE_PICTURE = re.compile(r"(?=.*(?:yy|mm|dd|hh))[ymdhsftz_.-]+", re.IGNORECASE)
+"""``YYYY-MM-DD`` and the like are no names."""
 
 
 def parameters_of(schema: Any) -> tuple[dict[str, Any], ...]:
     """The parameters (name, type, description, required) that a tool's input schema declares.
 
-    Types are joined by ``|`` where there are several. Of alternatives (``anyOf``, ``oneOf``) all
-    properties count, and are required only where every alternative requires them.
+    Types are those of JSON, or the source's own where a string's format names one, joined by ``|``
+    where there are several. Of alternatives (``anyOf``, ``oneOf``) all properties count, and are
+    required only where every alternative requires them.
     """
     if not isinstance(schema, dict):
         return ()
@@ -58,7 +96,7 @@ def _object(schema: Any, root: dict[str, Any], depth: int) -> tuple[dict[str, An
 
 
 def _types(spec: Any, root: dict[str, Any], depth: int) -> Iterator[str]:
-    """The JSON types that a value may have."""
+    """The types that a value may have."""
     spec = _resolved(spec, root)
     if not isinstance(spec, dict) or depth > _DEPTH:
         return
@@ -66,7 +104,8 @@ def _types(spec: Any, root: dict[str, Any], depth: int) -> Iterator[str]:
     kinds = kind if isinstance(kind, list) else [kind]
     named = [one.lower() for one in kinds if isinstance(one, str)]  # Gemini writes capitals
     if named:
-        yield from named
+        for name in named:
+            yield from _refined(name, spec, root, depth)
         if spec.get("nullable") is True:
             yield "null"
         return
@@ -79,7 +118,25 @@ def _types(spec: Any, root: dict[str, Any], depth: int) -> Iterator[str]:
     elif "properties" in spec:
         yield "object"
     elif "items" in spec:
-        yield "array"
+        yield from _refined("array", spec, root, depth)
+
+
+def _refined(name: str, spec: dict[str, Any], root: dict[str, Any], depth: int) -> Iterator[str]:
+    """A JSON type, made exact where the source has a type of its own."""
+    own: list[str] = []
+    if name == "string" and isinstance(spec.get("format"), str):
+        own = [kind for kind in (spec["format"].strip(),) if _is_own(kind)]
+    elif name == "array":
+        kinds = dict.fromkeys(_types(spec.get("items"), root, depth + _ARRAY_DEPTH))
+        own = [f"array[{kind}]" for kind in kinds if kind.startswith("array[") or _is_own(kind)]
+    yield from own or [name]
+
+
+def _is_own(kind: str) -> bool:
+    """Whether a format or type is a name that no standard defines."""
+    folded = kind.lower().replace("_", "-")
+    is_name = _NAME.fullmatch(kind) and not _DATE_PICTURE.fullmatch(kind)
+    return bool(is_name) and folded not in _STANDARD_FORMATS
 
 
 def _type_of(value: Any) -> str:
