@@ -5,6 +5,7 @@ TaskError
 ├── NoReadout        gtool-llm was asked of a version that was trained without it
 ├── SourceFailed     a server or address that lists tools did not, or not reliably
 ├── ServiceError     a service did not start, or a run on one did not end well
+├── ToolRefused      a tool of the toolbox cannot do what it was asked
 ├── UnknownModel     no registered model version of that number
 ├── UnknownPlanner   no planner of that name
 └── WrongUsage       an argument that no command could take
@@ -29,6 +30,10 @@ class ServiceError(TaskError):
 
 class SourceFailed(TaskError):
     """A server or address that lists tools did not, or not reliably."""
+
+
+class ToolRefused(TaskError):
+    """A tool of the toolbox cannot do what it was asked."""
 
 
 class UnknownModel(TaskError):
