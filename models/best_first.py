@@ -10,6 +10,7 @@ tools of solutions.
 
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from models.search_graph import SearchGraph
 from models.solutions import Found, Solution, Step, merged, ranked
-from models.thoughts_on_graph import Costs, SearchConfig
+from models.thoughts_on_graph import Costs, Scores, SearchConfig
 
 _MAX_ARGS = 8
 """Arguments whose use the bound follows; the others are checked when a solution is complete."""
@@ -35,6 +36,7 @@ class _Open(NamedTuple):
     above: tuple[int, ...]
     place: int
     slot: int
+    skip: float
 
 
 class _Partial(NamedTuple):
@@ -62,17 +64,22 @@ def best_first(
     num_args: int | None = None,
     allowed: NDArray[np.bool_] | None = None,
     conflicts: Sequence[Collection[int]] = (),
+    end_costs: Scores | None = None,
 ) -> Found:
     """The cheapest solutions, best first, as :func:`models.thoughts_on_graph.search` takes it.
 
     Solutions are trees: a tool whose output serves twice is paid twice while searching, and done
     once afterwards. It stops when ``config.keep`` solutions are found or no other can be.
+    ``end_costs`` are paid by the last tool of a solution beside its own, shape ``[num_tools]``.
     """
     num_args = len(resources) if num_args is None else num_args
     space = _Space(graph, resources, num_args, costs, config, _groups(conflicts), allowed, targets)
-    start = _Partial((), (), (_Open(targets, (), -1, 0),), 0, 0.0, is_new=False)
+    space.end_costs = end_costs
+    start = _Partial((), (), (_Open(targets, (), -1, 0, math.inf),), 0, 0.0, is_new=False)
     counter = itertools.count()
-    queue = [(estimate, next(counter), start)] if (estimate := space.bound(start)) < np.inf else []
+    queue = (
+        [(estimate, next(counter), start)] if (estimate := space.bound(start)) < math.inf else []
+    )
     visits = 0
     found: dict[tuple[Step, ...], Solution] = {}
     while queue and len(found) < config.keep and visits < config.max_visits:
@@ -85,7 +92,7 @@ def best_first(
             continue
         for child in space.children(partial):
             estimate = child.cost + space.bound(child)
-            if estimate < np.inf:
+            if estimate < math.inf:
                 heapq.heappush(queue, (estimate, next(counter), child))
     is_cut = visits >= config.max_visits
     return Found(ranked(found.values(), config.keep), visits, space.touched, is_cut)
@@ -109,6 +116,7 @@ class _Space:
         self.costs, self.config, self.groups = costs, config, groups
         self.wanted = (1 << min(num_args, _MAX_ARGS)) - 1
         self.touched = 0
+        self.end_costs: Scores | None = None
         self.within = self._relevant(targets, allowed)
         self.table: _Table = defaultdict(dict)
         self._fill_table()
@@ -142,8 +150,9 @@ class _Space:
         for resource, nodes in enumerate(self.resources):
             heap += [(self._price(resource), node, self._bit(resource)) for node in nodes]
         for tool in self.within:
-            if not graph.needs[tool]:
-                heap += [(float(price[tool]), node, 0) for node in graph.given(tool)]
+            skipped = sum(need.skip for need in graph.needs[tool])
+            if skipped < math.inf:
+                heap += [(float(price[tool]) + skipped, node, 0) for node in graph.given(tool)]
         heapq.heapify(heap)
         ways: dict[int, list[dict[int, float]]] = {}
         while heap:
@@ -156,9 +165,11 @@ class _Space:
                 if tool not in self.within:
                     continue
                 needs = graph.needs[tool]
-                into = ways.setdefault(tool, [{} for _ in needs])
+                into = ways.setdefault(
+                    tool, [{0: need.skip} if need.skip < math.inf else {} for need in needs]
+                )
                 for slot, need in enumerate(needs):
-                    if node not in need.nodes or into[slot].get(mask, np.inf) <= cost:
+                    if node not in need.nodes or into[slot].get(mask, math.inf) <= cost:
                         continue
                     into[slot][mask] = cost
                     self.touched += 1
@@ -177,14 +188,18 @@ class _Space:
                 best = {}
                 for node in need.nodes:
                     for mask, cost in self.table[node].items():
-                        best[mask] = min(cost, best.get(mask, np.inf))
+                        best[mask] = min(cost, best.get(mask, math.inf))
                 self._best[need.nodes] = best
+            if need.skip < best.get(0, math.inf):
+                best = {**best, 0: need.skip}
             total = _joined([total, best])
-        return min((cost for mask, cost in total.items() if mask & left == left), default=np.inf)
+        return min((cost for mask, cost in total.items() if mask & left == left), default=math.inf)
 
     def children(self, partial: _Partial) -> Iterator[_Partial]:
         """The partial with its newest open need filled, in every way."""
         need, rest = partial.open[-1], partial.open[:-1]
+        if need.skip < math.inf:
+            yield partial._replace(open=rest, cost=partial.cost + need.skip, is_new=False)
         for resource, nodes in enumerate(self.resources):
             if nodes & need.nodes and need.place >= 0:
                 yield _Partial(
@@ -195,7 +210,7 @@ class _Space:
                     partial.cost + self._price(resource),
                     is_new=False,
                 )
-        if len(partial.tools) >= self.config.max_tools:
+        if len(set(partial.tools)) >= self.config.max_tools:
             return
         closed = {other for tool in partial.tools for other in self.groups.get(tool, ())}
         for tool in sorted({t for node in need.nodes for t in self.graph.givers[node]}):
@@ -203,10 +218,13 @@ class _Space:
                 continue
             place, above = len(partial.tools), (*need.above, tool)
             cost = partial.cost + float(self.costs.tools[tool])
+            if not need.above and self.end_costs is not None:
+                cost += float(self.end_costs[tool])
             if need.above:
                 cost += self.costs.pairs.get((tool, need.above[-1]), 0.0)
             opened = (
-                _Open(n.nodes, above, place, slot) for slot, n in enumerate(self.graph.needs[tool])
+                _Open(n.nodes, above, place, slot, n.skip)
+                for slot, n in enumerate(self.graph.needs[tool])
             )
             filled = partial.filled
             if need.place >= 0:
@@ -235,7 +253,10 @@ class _Space:
         used = {source for step in steps for source in step.sources}
         if not used.issuperset(range(self.num_args)):
             return None
-        return Solution(steps, self.costs.of(steps, self.num_args, self.config))
+        cost = self.costs.of(self.graph, steps, self.num_args, self.config)
+        if self.end_costs is not None:
+            cost += float(self.end_costs[steps[-1].tool])
+        return Solution(steps, cost)
 
 
 def _joined(ways: Sequence[dict[int, float]]) -> dict[int, float]:
@@ -246,7 +267,7 @@ def _joined(ways: Sequence[dict[int, float]]) -> dict[int, float]:
         for mask, cost in total.items():
             for other, more in way.items():
                 both = mask | other
-                if cost + more < joined.get(both, np.inf):
+                if cost + more < joined.get(both, math.inf):
                     joined[both] = cost + more
         total = joined
     return total

@@ -1,5 +1,6 @@
 """Solutions of a subtask: which tools, and which resource fills which of their needs."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -83,6 +84,8 @@ def finish(
                     if any(part.nodes & need.nodes for part in graph.gives[path[s].tool])
                 ]
                 fitting += [r for r, nodes in enumerate(resources) if nodes & need.nodes]
+                if not fitting and need.skip < math.inf:
+                    continue
                 if not fitting:
                     return None
                 chosen = next((r for r in fitting if r not in used), fitting[0])

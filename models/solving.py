@@ -56,7 +56,6 @@ class SolvingConfig:
         strategy: ``best-first``, or one of the paper's.
         search: Limits and weights; its own ``strategy`` is set from the one above.
         failure_rates: Of each tool, from its executions.
-        pairs: What the learnt graph says against pairs of tools.
         conflicts: Groups of tools of which a solution holds one at most.
         use_domains: Whether a subtask's domains limit the tools.
         coverage_weight: What the solution expert adds for pieces of the description that no tool
@@ -66,7 +65,6 @@ class SolvingConfig:
     strategy: Strategy | Literal["best-first"] = "best-first"
     search: SearchConfig = field(default_factory=SearchConfig)
     failure_rates: Scores | None = None
-    pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
     conflicts: Sequence[Collection[int]] = ()
     use_domains: bool = True
     coverage_weight: float = 0.5
@@ -87,7 +85,7 @@ def solve(graph: SearchGraph, subtask: Subtask, suits: Suits, config: SolvingCon
     resources = graph.of_resources([*subtask.args, *subtask.known])
     usable = _allowed(graph, subtask.domains) if config.use_domains else None
     prices = tool_costs(suits.tools, config.search, config.failure_rates)
-    costs = Costs(prices, dict(config.pairs))
+    costs = Costs(prices, graph.pairs)
     if config.strategy == "best-first":
         found = best_first(
             graph, resources, targets, costs, config.search,
@@ -99,11 +97,11 @@ def solve(graph: SearchGraph, subtask: Subtask, suits: Suits, config: SolvingCon
             replace(config.search, strategy=config.strategy),
             num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
         )  # fmt: skip
-    judged = [_judged(solution, suits.pieces, config) for solution in found.solutions]
-    return found._replace(solutions=ranked(judged, config.search.keep))
+    weighed = [judged(solution, suits.pieces, config) for solution in found.solutions]
+    return found._replace(solutions=ranked(weighed, config.search.keep))
 
 
-def _judged(solution: Solution, pieces: Scores, config: SolvingConfig) -> Solution:
+def judged(solution: Solution, pieces: Scores, config: SolvingConfig) -> Solution:
     """The solution with what the expert holds against it: parts of the task it leaves undone."""
     best = pieces[:, list(solution.tools)].max(axis=1)
     missing = float(((5.0 - best) / 4.0).sum())
@@ -162,11 +160,40 @@ def solve_all(
     unsolved = [
         subtask.id for subtask, one in zip(subtasks, found, strict=True) if not one.solutions
     ]
-    plans = []
-    if subtasks and not unsolved:
-        for cost, chosen in _cheapest([one.solutions for one in found], top):
-            plans.append(_join(graph, subtasks, chosen, -cost, name))
+    choices = [] if unsolved else [one.solutions for one in found]
+    plans = [plan for plan, _ in join_solutions(graph, subtasks, choices, top, name)]
     return Solved(plans, found, unsolved)
+
+
+def join_solutions(
+    graph: SearchGraph,
+    subtasks: Sequence[Subtask],
+    choices: Sequence[Sequence[Solution]],
+    top: int,
+    name: str,
+) -> list[tuple[Plan, list[int]]]:
+    """Plans out of one solution a subtask, cheapest first, with the subtask id of each step.
+
+    Args:
+        graph: Tools and resource nodes.
+        subtasks: In an order that their dependencies allow.
+        choices: Of each subtask, its solutions, best first.
+        top: Plans at most.
+        name: Of the planner.
+    """
+    if not choices:
+        return []
+    return [
+        (
+            _join(graph, subtasks, chosen, -cost, name),
+            [
+                subtask.id
+                for subtask, solution in zip(subtasks, chosen, strict=True)
+                for _ in solution.steps
+            ],
+        )
+        for cost, chosen in _cheapest(choices, top)
+    ]
 
 
 def _cheapest(

@@ -4,7 +4,8 @@ Depth-first over tools whose needs the resources so far can fill, with the paper
 for which of them to follow. ``models/best_first.py`` finds the same solutions in order of cost.
 """
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -70,13 +71,19 @@ class Costs(NamedTuple):
     """
 
     tools: Scores
-    pairs: dict[tuple[int, int], float]
+    pairs: Mapping[tuple[int, int], float]
 
-    def of(self, steps: Sequence[Step], num_args: int, config: SearchConfig) -> float:
+    def of(
+        self, graph: SearchGraph, steps: Sequence[Step], num_args: int, config: SearchConfig
+    ) -> float:
         """The cost of a solution, each step once, with what it uses beside the arguments."""
         total = float(sum(self.tools[step.tool] for step in steps))
-        sources = (source for step in steps for source in step.sources if source is not None)
-        total += config.spare_cost * sum(source >= num_args for source in sources)
+        for step in steps:
+            for need, source in zip(graph.needs[step.tool], step.sources, strict=True):
+                if source is None:
+                    total += need.skip
+                elif source >= num_args:
+                    total += config.spare_cost
         if self.pairs:
             for step in steps:
                 for source in step.sources:
@@ -132,7 +139,9 @@ def search(
         len(resources) if num_args is None else num_args, allowed, _groups(conflicts),
     )  # fmt: skip
     walk.descend([], set())
-    solutions = [Solution(steps, costs.of(steps, walk.num_args, config)) for steps in walk.paths]
+    solutions = [
+        Solution(steps, costs.of(graph, steps, walk.num_args, config)) for steps in walk.paths
+    ]
     return Found(ranked(solutions, config.keep), walk.visits, is_cut=walk.is_cut)
 
 
@@ -162,7 +171,9 @@ class _Walk:
         self.scores, self.config, self.num_args = scores, config, num_args
         self.allowed, self.groups = allowed, groups
         self.needless = [
-            t for t, needs in enumerate(graph.needs) if not needs and self._is_allowed(t)
+            t
+            for t, needs in enumerate(graph.needs)
+            if all(need.skip < math.inf for need in needs) and self._is_allowed(t)
         ]
         self.visits = 0
         self.is_cut = False
@@ -194,7 +205,7 @@ class _Walk:
         found: dict[Step, None] = {}
         for tool in self.needless:
             if tool not in closed:
-                found[Step(tool, ())] = None
+                found[Step(tool, (None,) * len(self.graph.needs[tool]))] = None
         for name, nodes in at_hand:
             for tool in sorted({tool for node in nodes for tool in self.graph.takers[node]}):
                 if tool in closed or not self._is_allowed(tool):
@@ -236,7 +247,7 @@ def _bound(
             is_placed = True
             continue
         fitting = [other for other, has in at_hand if has & need.nodes]
-        if not fitting:
+        if not fitting and need.skip == math.inf:
             return None
         sources.append(fitting[0] if len(fitting) == 1 else None)
     return Step(tool, tuple(sources))

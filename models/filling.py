@@ -1,0 +1,291 @@
+"""The resource expert: arguments filled from the words of a task, and from nothing else.
+
+ControlLLM asks an LLM for what the search left open (arXiv 2310.17796, 3.2.3). These rules read
+numbers by the words beside them, choices by their names, and passages by quotes and places. What
+no word of the request gives stays open: a value is never invented.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from models.fields import words_of
+from models.mentions import phrase_of, quoted_in
+from models.types import Argument
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter as the catalogue states it."""
+
+    name: str
+    type: str
+    description: str
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a tool says of itself and of its parameters."""
+
+    description: str
+    parameters: tuple[Parameter, ...]
+
+
+def read_contracts(nodes: pl.DataFrame) -> dict[str, Contract]:
+    """Key to contract, for every node."""
+    return {
+        f"{namespace}/{name}": Contract(description or "", tuple(_parameters(parameters)))
+        for namespace, name, description, parameters in nodes.select(
+            "namespace", "name", "description", "parameters"
+        ).iter_rows()
+    }
+
+
+def _parameters(text: str) -> Iterable[Parameter]:
+    try:
+        entries = json.loads(text) if text else []
+    except ValueError:
+        return
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            yield Parameter(
+                entry["name"],
+                str(entry.get("type") or ""),
+                str(entry.get("description") or ""),
+                entry.get("required") is not False,
+            )
+
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]*[A-Za-z]*\.\w)")
+_NUMERIC = frozenset({"integer", "int", "number", "float", "double"})
+_TEXTUAL = frozenset({"string", "str", "text"})
+_NUMBER_WORDS = {
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100,
+    "half": 0.5,
+}  # fmt: skip
+
+
+def fill_step(
+    contract: Contract,
+    arguments: Sequence[Argument],
+    text: str,
+    others: Sequence[Contract] = (),
+) -> tuple[Argument, ...]:
+    """The arguments of one step with what the words of its task say; others stay as they are.
+
+    Optional parameters that nothing in the words speaks of are left out.
+
+    Args:
+        contract: Of the tool.
+        arguments: As the search bound them.
+        text: Words of the task.
+        others: Contracts of the other steps of the same task: their numbers are theirs.
+    """
+    told = {p.name: p for p in contract.parameters}
+    taken = [str(a.value) for a in arguments if isinstance(a.value, str) and "." in a.value]
+    words = _Words(text, taken, contract, others)
+    filled = []
+    open_numbers = [
+        a.name for a in arguments if not a.is_filled and _kind(told.get(a.name)) == "number"
+    ]
+    numbers = words.numbers_for([told[name] for name in open_numbers])
+    for argument in arguments:
+        parameter = told.get(argument.name)
+        if argument.is_filled or parameter is None:
+            filled.append(argument)
+            continue
+        value = _value(parameter, words, numbers)
+        if value is not None:
+            filled.append(Argument(argument.name, argument.type, value))
+        elif parameter.is_required:
+            filled.append(argument)
+    return tuple(filled)
+
+
+def _kind(parameter: Parameter | None) -> str:
+    if parameter is None:
+        return ""
+    kinds = set(parameter.type.casefold().split("|")) - {"null"}
+    if kinds & _NUMERIC:
+        return "number"
+    if kinds & {"boolean", "bool"}:
+        return "boolean"
+    return "text" if not kinds or kinds & _TEXTUAL else ""
+
+
+def _value(
+    parameter: Parameter, words: "_Words", numbers: Mapping[str, float | int]
+) -> str | float | int | bool | None:
+    kind = _kind(parameter)
+    if kind == "number":
+        return numbers.get(parameter.name)
+    if kind == "boolean":
+        return True if words.speaks_of(parameter) else None
+    if kind != "text":
+        return None
+    options = options_of(parameter.description)
+    if options:
+        return words.option(options)
+    return words.passage(parameter)
+
+
+_OPTIONS = re.compile(
+    r"(?:one of|either|:|\()\s*"
+    r"((?:[\"'`]?\w+[\"'`]?\s*(?:,|\bor\b|/|\|)\s*(?:or\s+)?)+[\"'`]?\w+[\"'`]?)",
+    re.IGNORECASE,
+)
+
+
+def options_of(description: str) -> tuple[str, ...]:
+    """The choices that a parameter's description lists: "one of sum, mean, min, max or count"."""
+    found = _OPTIONS.search(description)
+    if not found:
+        return ()
+    parts = re.split(r"\s*(?:,|\bor\b|/|\|)\s*", found[1])
+    return tuple(part.strip("\"'` ") for part in parts if part.strip("\"'` "))
+
+
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "sum": ("total", "altogether", "overall", "add up", "together"),
+    "mean": ("average", "typical"),
+    "avg": ("average", "mean"),
+    "average": ("mean",),
+    "min": ("minimum", "smallest", "lowest", "least", "cheapest", "fewest", "shortest"),
+    "max": ("maximum", "largest", "highest", "biggest", "most", "greatest", "top", "longest"),
+    "count": ("how many", "number of"),
+    "descending": ("highest first", "largest first", "biggest first", "high to low", "top down",
+                   "decreasing", "highest to lowest", "largest to smallest", "most first",
+                   "from the highest", "from the largest", "from the most", "reverse",
+                   "from high", "from big", "best first", "expensive first", "from most"),
+    "ascending": ("lowest first", "smallest first", "low to high", "increasing"),
+}  # fmt: skip
+"""How people say the usual names of choices."""
+
+
+class _Words:
+    """What the words of a task offer to parameters; a passage is given away once."""
+
+    def __init__(
+        self,
+        text: str,
+        taken: Sequence[str],
+        contract: Contract,
+        others: Sequence[Contract],
+    ) -> None:
+        self.text = text
+        bare = text
+        for passage in taken:
+            bare = bare.replace(passage, " | ")
+        self.bare = bare
+        self.others = others
+        self.contract = contract
+        self.quotes = [q.value for q in quoted_in(text) if q.value not in taken]
+        self.used: set[str] = set()
+
+    def numbers_for(self, parameters: Sequence[Parameter]) -> dict[str, float | int]:
+        """Numbers by the words beside them, what is left in order."""
+        spans = [(m.start(), m.end(), _number(m[0])) for m in _NUMBER.finditer(self.bare)]
+        spans += [
+            (m.start(), m.end(), _NUMBER_WORDS[m[0].casefold()])
+            for m in re.finditer(r"[A-Za-z]+", self.bare)
+            if m[0].casefold() in _NUMBER_WORDS
+        ]
+        spans.sort()
+        foreign = [p for other in self.others for p in other.parameters if _kind(p) == "number"]
+        found: dict[str, float | int] = {}
+        free = []
+        for span in spans:
+            scores = [(self._near(span, p), p) for p in parameters if p.name not in found]
+            best = max(scores, key=lambda pair: pair[0], default=(0, None))
+            abroad = max((self._near(span, p) for p in foreign), default=0)
+            if best[1] is not None and best[0] > 0 and best[0] >= abroad:
+                found[best[1].name] = _fitting(span[2], best[1])
+            elif abroad == 0:
+                free.append(span)
+        left = [p for p in parameters if p.name not in found and p.is_required]
+        for parameter, span in zip(left, free, strict=False):
+            found[parameter.name] = _fitting(span[2], parameter)
+        return found
+
+    def _near(self, span: tuple[int, int, float | int], parameter: Parameter) -> int:
+        """How many words beside a number speak of a parameter: its name, its unit."""
+        before = re.findall(r"[A-Za-z]+", self.bare[: span[0]])[-2:]
+        after = re.findall(r"[A-Za-z]+", self.bare[span[1] :])[:2]
+        beside = {_stem(word) for word in (*before, *after)}
+        name = {_stem(word) for word in words_of(parameter.name)}
+        said = {_stem(w) for w in re.findall(r"[A-Za-z]{2,}", parameter.description)} - _COMMON
+        return 2 * len(beside & name) + len(beside & said)
+
+    def speaks_of(self, parameter: Parameter) -> bool:
+        """Whether the words say what a yes-or-no parameter means."""
+        folded = self.bare.casefold()
+        name = parameter.name.casefold()
+        stems = {_stem(word) for word in re.findall(r"[A-Za-z]+", folded)}
+        if {_stem(word) for word in words_of(name)} <= stems:
+            return True
+        return any(phrase in folded for phrase in _SYNONYMS.get(name, ()))
+
+    def option(self, options: Sequence[str]) -> str | None:
+        """The choice that the words name, or one of its usual other names."""
+        folded = self.bare.casefold()
+        stems = {_stem(word) for word in re.findall(r"[A-Za-z]+", folded)}
+        for option in options:
+            if _stem(option.casefold()) in stems:
+                return option
+        for option in options:
+            if any(phrase in folded for phrase in _SYNONYMS.get(option.casefold(), ())):
+                return option
+        return None
+
+    def passage(self, parameter: Parameter) -> str | None:
+        """A passage for a text parameter: quoted, beside the parameter's name, or what is left."""
+        for quote in self.quotes:
+            if quote not in self.used:
+                self.used.add(quote)
+                return quote
+        for word in reversed(words_of(parameter.name)):
+            pattern = (
+                rf"\b{re.escape(word)}s?\s+(?:is\s+|of\s+|called\s+|named\s+|as\s+|to\s+|=\s*)?(\w[\w-]*)"
+                rf"|\b(\w[\w-]*)\s+{re.escape(word)}s?\b"
+            )
+            for match in re.finditer(pattern, self.bare, re.IGNORECASE):
+                value = match[1] or match[2]
+                if value.casefold() not in _COMMON and value not in self.used:
+                    self.used.add(value)
+                    return value
+        own = {
+            word.casefold()
+            for one in (self.contract, *self.others)
+            for word in re.findall(r"[A-Za-z]+", one.description)
+        }
+        synonyms = {word for phrases in _SYNONYMS.values() for p in phrases for word in p.split()}
+        phrase = phrase_of(self.bare, tuple(self.used), own | synonyms | set(_SYNONYMS))
+        if phrase:
+            self.used.add(phrase)
+            return phrase
+        return None
+
+
+_COMMON = frozenset({
+    "the", "a", "an", "of", "in", "by", "on", "to", "for", "from", "and", "or", "with", "its", "it",
+    "that", "this", "each", "be", "is",
+})  # fmt: skip
+
+
+def _stem(word: str) -> str:
+    return word.casefold()[:5]
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    return int(value) if value.is_integer() and "." not in text else value
+
+
+def _fitting(value: float | int, parameter: Parameter) -> float | int:
+    is_whole = "int" in parameter.type.casefold()
+    return int(value) if is_whole or float(value).is_integer() else value
