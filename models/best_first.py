@@ -145,14 +145,14 @@ class _Space:
 
     def _fill_table(self) -> None:
         """Knuth's algorithm: labels (node, arguments used) settle in order of cost."""
-        graph, price = self.graph, self.costs.tools
+        graph = self.graph
         heap: list[tuple[float, int, int]] = []
         for resource, nodes in enumerate(self.resources):
             heap += [(self._price(resource), node, self._bit(resource)) for node in nodes]
         for tool in self.within:
             skipped = sum(need.skip for need in graph.needs[tool])
             if skipped < math.inf:
-                heap += [(float(price[tool]) + skipped, node, 0) for node in graph.given(tool)]
+                heap += [(skipped + self._fee(tool, node), node, 0) for node in graph.given(tool)]
         heapq.heapify(heap)
         ways: dict[int, list[dict[int, float]]] = {}
         while heap:
@@ -176,7 +176,11 @@ class _Space:
                     others = [{mask: cost}, *into[:slot], *into[slot + 1 :]]
                     for used, total in _joined(others).items():
                         for given in graph.given(tool):
-                            heapq.heappush(heap, (total + float(price[tool]), given, used))
+                            heapq.heappush(heap, (total + self._fee(tool, given), given, used))
+
+    def _fee(self, tool: int, node: int) -> float:
+        """What a tool pays itself for giving a node."""
+        return self.graph.share((node,)) * float(self.costs.tools[tool])
 
     def bound(self, partial: _Partial) -> float:
         """What the open needs cost at least, all arguments that are left over used among them."""
@@ -217,11 +221,12 @@ class _Space:
             if tool not in self.within or tool in need.above or tool in closed:
                 continue
             place, above = len(partial.tools), (*need.above, tool)
-            cost = partial.cost + float(self.costs.tools[tool])
+            share = 1.0
+            if need.above:
+                share = self.graph.share(need.nodes & self.graph.given(tool))
+            cost = partial.cost + share * float(self.costs.tools[tool])
             if not need.above and self.end_costs is not None:
                 cost += float(self.end_costs[tool])
-            if need.above:
-                cost += self.costs.pairs.get((tool, need.above[-1]), 0.0)
             opened = (
                 _Open(n.nodes, above, place, slot, n.skip)
                 for slot, n in enumerate(self.graph.needs[tool])

@@ -89,16 +89,37 @@ def tasks_of(request: str, types: FileTypes, verbs: frozenset[str]) -> list[Task
     """The tasks of a request, in order.
 
     Clauses are cut once more before an order ("... and save it"). A clause that neither orders nor
-    asks nor names a file belongs to the one before it.
+    asks nor names a file belongs to the one before it, one that only tells how things are ("I have
+    a picture x.png.") to the one after it.
     """
     pieces = [piece for clause in clauses(request) for piece in _cut(clause, verbs)]
     joined: list[str] = []
+    told = ""
     for piece in pieces:
-        if joined and not _stands_alone(piece, types, verbs):
+        if _tells(piece):
+            told = f"{told} {piece}".strip()
+        elif joined and not told and not _stands_alone(piece, types, verbs):
             joined[-1] = f"{joined[-1]} {piece}"
         else:
-            joined.append(piece)
+            joined.append(f"{told} {piece}".strip())
+            told = ""
+    if told and joined:
+        joined[-1] = f"{joined[-1]} {told}"
+    elif told:
+        joined.append(told)
     return [Task(text, tuple(files_in(text, types)), refers_back(text)) for text in joined]
+
+
+_TELLS = re.compile(
+    r"(?:i|i'm|i've|we|we've|my|our|here|there|he|she|they|it)\b(?!.*\b(?:want|need|like|love|look|"
+    r"looking|try|trying|wish|hope|curious|interested|require|know|wonder|wondering|please)\b)",
+    re.IGNORECASE,
+)
+
+
+def _tells(piece: str) -> bool:
+    """Whether a piece only tells how things are."""
+    return bool(_TELLS.match(piece.strip())) and not piece.rstrip().endswith("?")
 
 
 def _cut(clause: str, verbs: frozenset[str]) -> list[str]:

@@ -14,7 +14,7 @@ from models.lexicon import Lexicon
 from models.solving import Suits
 from models.subtasks import Subtask
 from models.thoughts_on_graph import Scores
-from models.types import Embedder
+from models.types import Embedder, Planner
 
 LOW, HIGH = 1.0, 5.0
 
@@ -69,6 +69,38 @@ def _pieces(description: str) -> list[str]:
     """The description, and its clauses where there are several."""
     parts = clauses(description)
     return [description, *parts] if len(parts) > 1 else [description]
+
+
+class PlannerScorer:
+    """Scores by what a trained planner would call: 1 for never, up to 5 for surely.
+
+    A tool's probability is the share of the planner's ranked plans that hold it, each plan weighted
+    by the softmax of its score.
+
+    Args:
+        planner: Such as GTool; its scores are log-probabilities.
+        keys: Tools of the search graph.
+        top: Plans that it is asked for.
+    """
+
+    def __init__(self, planner: Planner, keys: Sequence[str], top: int = 12) -> None:
+        self._planner = planner
+        self._place = {key: i for i, key in enumerate(keys)}
+        self._top = top
+
+    def __call__(self, subtasks: Sequence[Subtask]) -> list[Suits]:
+        """How every tool suits each subtask."""
+        found = []
+        for ranked in self._planner.plan([s.description for s in subtasks], self._top):
+            scores = np.full(len(self._place), LOW)
+            if ranked:
+                weights = np.exp([plan.score - ranked[0].score for plan in ranked])
+                for plan, weight in zip(ranked, weights / weights.sum(), strict=True):
+                    for key in set(plan.tools) & self._place.keys():
+                        scores[self._place[key]] += (HIGH - LOW) * float(weight)
+            scores = np.clip(scores, LOW, HIGH)
+            found.append(Suits(scores, scores[None, :]))
+        return found
 
 
 def spread(likeness: NDArray[np.floating]) -> Scores:

@@ -6,7 +6,7 @@ names of parameters and of the parts of results.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,21 +14,24 @@ from typing import NamedTuple
 import polars as pl
 
 from models.fields import Field, read_returns, read_takes, words_of
+from models.links import chain
 from models.resources import ResourceGraph, resource_graph
 from models.subtasks import short_type
 from models.toolset import Resource, Signature
+from models.types import Example
 
 
 class Need(NamedTuple):
     """What a resource has to fill: any of the nodes will do.
 
     ``skip`` is what it costs to leave it open: infinite for a type of the catalogue's own, less
-    where the words of a request may fill it, or where a dependency is only likely.
+    where the words of a request may fill it, or where a dependency is only likely (``is_edge``).
     """
 
     parameter: str
     nodes: frozenset[int]
     skip: float = math.inf
+    is_edge: bool = False
 
 
 class Yield(NamedTuple):
@@ -49,7 +52,6 @@ class SearchGraph:
         domains: Of each tool, "" where it has none.
         nodes: Names of the resource nodes.
         signatures: Of each key, what it takes and returns.
-        pairs: (giver, taker) to what a likely dependency costs when it is followed.
         givers: Of each node, the tools that give it, sorted.
         takers: Of each node, the tools that need it, sorted.
     """
@@ -60,12 +62,12 @@ class SearchGraph:
     domains: tuple[str, ...]
     nodes: tuple[str, ...]
     signatures: Mapping[str, Signature]
-    pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
     givers: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     takers: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     index: dict[str, int] = field(init=False, repr=False)
     types: dict[str, frozenset[int]] = field(init=False, repr=False)
     _done: tuple[int, ...] = field(init=False, repr=False)
+    _shares: tuple[float, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derive who gives and who takes each node."""
@@ -80,6 +82,17 @@ class SearchGraph:
                     givers[node].add(tool)
         number = {name: node for node, name in enumerate(self.nodes)}
         object.__setattr__(self, "_done", tuple(number[_done(key)] for key in self.keys))
+        typed = {
+            f"{key.split('/', 1)[0]}/{kind.rpartition('.')[2]}"
+            for key, signature in self.signatures.items()
+            for f in (*signature.takes, *signature.returns)
+            for kind in f.types
+        }
+        shares = (
+            1.0 if name in typed else 0.0 if name.endswith("()") else NAME_SHARE
+            for name in self.nodes
+        )
+        object.__setattr__(self, "_shares", tuple(shares))
         types: dict[str, set[int]] = defaultdict(set)
         for node, name in enumerate(self.nodes):
             if not name.endswith("()"):
@@ -92,7 +105,7 @@ class SearchGraph:
     @property
     def is_searchable(self) -> bool:
         """Whether any tool gives what another one needs: without that nothing can be searched."""
-        return bool(self.pairs) or any(
+        return any(
             set(givers) - {taker}
             for givers, takers in zip(self.givers, self.takers, strict=True)
             for taker in takers[:2]
@@ -106,6 +119,10 @@ class SearchGraph:
         """What each resource may fill."""
         return [self.of_type(resource.type) for resource in resources]
 
+    def share(self, nodes: Iterable[int]) -> float:
+        """The largest share of its cost that a tool pays for giving one of the nodes."""
+        return max((self._shares[node] for node in nodes), default=0.0)
+
     def done(self, tools: Iterable[int]) -> frozenset[int]:
         """The nodes that say that one of these tools has run."""
         return frozenset(self._done[tool] for tool in tools)
@@ -113,6 +130,45 @@ class SearchGraph:
     def given(self, tool: int) -> frozenset[int]:
         """Every node that a tool gives, whatever the part."""
         return frozenset().union(*(part.nodes for part in self.gives[tool]))
+
+
+def likely_edges(
+    examples: Iterable[Example],
+    declared: Iterable[tuple[str, str]] = (),
+    *,
+    least: float = 0.5,
+    declared_probability: float = 0.6,
+) -> dict[tuple[str, str], float]:
+    """How likely a tool needs another one before it, from past plans and declared edges.
+
+    The share of the plans with the tool in which the other one feeds it: by gold or dataflow links
+    where the plan has them, else the one before it; of declared pairs any plan with both in order
+    counts. A declared pair starts from ``declared_probability``, drawn to the share by what was
+    seen (two plans' worth).
+
+    Args:
+        examples: Past plans.
+        declared: Pairs of keys that the catalogue declares.
+        least: Pairs below are left out.
+        declared_probability: Of a declared pair that no plan speaks for or against.
+    """
+    told = set(declared)
+    plans: Counter[str] = Counter()
+    fed: Counter[tuple[str, str]] = Counter()
+    for example in examples:
+        plans.update(set(example.tools))
+        steps = example.links if example.has_links else chain(len(example.tools))
+        pairs = {(example.tools[s], example.tools[t]) for s, t in steps}
+        for at, target in enumerate(example.tools):
+            pairs |= {(s, target) for s in example.tools[:at] if (s, target) in told}
+        fed.update(pair for pair in pairs if pair[0] != pair[1])
+    found = {}
+    for pair in sorted({*fed, *told}):
+        prior = 2 * declared_probability if pair in told else 0.0
+        p = (fed[pair] + prior) / (plans[pair[1]] + 2)
+        if p >= least and pair[0] != pair[1]:
+            found[pair] = p
+    return found
 
 
 def search_graph(
@@ -128,9 +184,8 @@ def search_graph(
     Args:
         nodes: As :func:`models.resources.resource_graph` takes them.
         domains: Tool key to domain, where the catalogue has domains.
-        edges: Pairs of keys that the learnt or declared graph joins, with the probability that
-            the second tool needs the first: what it costs to follow one is ``-log p``, to leave
-            it ``-log(1 - p)``.
+        edges: Pairs of keys with the probability, above 0.5, that the second tool needs the first:
+            to follow such an edge costs nothing, to leave it out the log-odds.
         strict_only: Leave partial matches (supertypes, parts of names) out.
         resources: The resource graph, where it is there already.
     """
@@ -164,14 +219,11 @@ def search_graph(
             for f in returns or (Field("", (), "value"),)
         ]
         gives[key].append(("", {_done(key)}))
-    pairs: dict[tuple[str, str], float] = {}
     for (source, target), p in sorted((edges or {}).items()):
         if source in gives and target in needs and source != target:
-            node, p = _done(source), min(max(p, 0.01), 0.99)
-            needs[target].append(("", {node}, -math.log1p(-p)))
-            pairs[source, target] = -math.log(p)
+            odds = min(p, 0.99) / (1 - min(p, 0.99))
+            needs[target].append((EDGE, {_done(source)}, math.log(max(odds, 1.0))))
     keys = tuple(sorted(signatures))
-    place = {key: i for i, key in enumerate(keys)}
     names = {n for each in needs.values() for _, at, _ in each for n in at}
     names |= {n for each in gives.values() for _, at in each for n in at}
     number = {name: i for i, name in enumerate(sorted(names))}
@@ -179,7 +231,9 @@ def search_graph(
         keys=keys,
         needs=tuple(
             tuple(
-                Need(p, frozenset(number[n] for n in at), skip) for p, at, skip in needs[key] if at
+                Need(p, frozenset(number[n] for n in at), skip, p == EDGE)
+                for p, at, skip in needs[key]
+                if at
             )
             for key in keys
         ),
@@ -190,22 +244,28 @@ def search_graph(
         domains=tuple((domains or {}).get(key, "") for key in keys),
         nodes=tuple(number),
         signatures=signatures,
-        pairs={(place[s], place[t]): cost for (s, t), cost in pairs.items()},
     )
 
 
-_WORDS_COST = 0.3
-"""What it costs that the words of a request fill a parameter which another tool could fill too."""
+EDGE = "<edge>"
+"""Stands for the parameter where a likely edge says no more than that one tool needs another."""
 
-_REFERENCE_COST = 1.5
-"""The same of a reference, which people hardly ever type."""
+NAME_SHARE = 0.25
+"""Of its cost, what a tool pays that is there because a name of its result fills a parameter.
+
+One that gives a type pays all, one that a likely edge asks for nothing: what a tool needs beside
+the types of its catalogue says little on whether it suits.
+"""
+
+_REFERENCE_COST = 0.5
+"""What it costs to hope that the request says a reference, which people hardly ever type."""
 
 _REFERENCES = frozenset({"id", "key", "token", "uuid", "hash", "slug", "ref", "handle", "cursor"})
 
 
 def _skip_cost(name: str) -> float:
     words = words_of(name)
-    return _REFERENCE_COST if words and words[-1] in _REFERENCES else _WORDS_COST
+    return _REFERENCE_COST if words and words[-1] in _REFERENCES else 0.0
 
 
 def _done(key: str) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from models.best_first import best_first
 from models.search_graph import SearchGraph
-from models.solutions import Found, Solution, ranked
+from models.solutions import Found, Solution, Step, ranked
 from models.subtasks import GENERATED, Subtask
 from models.thoughts_on_graph import (
     Costs,
@@ -85,7 +85,7 @@ def solve(graph: SearchGraph, subtask: Subtask, suits: Suits, config: SolvingCon
     resources = graph.of_resources([*subtask.args, *subtask.known])
     usable = _allowed(graph, subtask.domains) if config.use_domains else None
     prices = tool_costs(suits.tools, config.search, config.failure_rates)
-    costs = Costs(prices, graph.pairs)
+    costs = Costs(prices)
     if config.strategy == "best-first":
         found = best_first(
             graph, resources, targets, costs, config.search,
@@ -183,17 +183,7 @@ def join_solutions(
     """
     if not choices:
         return []
-    return [
-        (
-            _join(graph, subtasks, chosen, -cost, name),
-            [
-                subtask.id
-                for subtask, solution in zip(subtasks, chosen, strict=True)
-                for _ in solution.steps
-            ],
-        )
-        for cost, chosen in _cheapest(choices, top)
-    ]
+    return [_join(graph, subtasks, chosen, -cost, name) for cost, chosen in _cheapest(choices, top)]
 
 
 def _cheapest(
@@ -223,20 +213,29 @@ def _join(
     chosen: Sequence[Solution],
     score: float,
     name: str,
-) -> Plan:
-    """One plan out of the solutions of all subtasks."""
+) -> tuple[Plan, list[int]]:
+    """One plan out of the solutions of all subtasks, and the subtask of each step."""
     tools: list[str] = []
     arguments: list[tuple[Argument, ...]] = []
     ends: dict[int, int] = {}
+    done: dict[str, int] = {}
+    edges: set[tuple[int, int]] = set()
+    owners: list[int] = []
     for subtask, solution in zip(subtasks, chosen, strict=True):
-        first = len(tools)
         resources = [*subtask.args, *subtask.known]
-        for step in solution.steps:
+        moved: dict[int, int] = {}
+        for at, step in enumerate(solution.steps):
             key = graph.keys[step.tool]
-            bound = {
-                need.parameter: source
-                for need, source in zip(graph.needs[step.tool], step.sources, strict=True)
-            }
+            if only_fills_edges(graph, solution.steps, at) and key in done:
+                moved[at] = done[key]  # it has run already, for another subtask
+                continue
+            moved[at] = len(tools)
+            done.setdefault(key, len(tools))
+            bound = {}
+            for need, source in zip(graph.needs[step.tool], step.sources, strict=True):
+                bound[need.parameter] = source
+                if need.is_edge and source is not None and source < 0:
+                    edges.add((moved[-1 - source], len(tools)))
             filled = []
             for f in graph.signatures[key].takes:
                 kind = "|".join(f.types)
@@ -244,16 +243,27 @@ def _join(
                 if source is None:
                     filled.append(Argument(f.name, kind))
                 elif source < 0:
-                    filled.append(Argument(f.name, kind, step=first + (-1 - source)))
+                    filled.append(Argument(f.name, kind, step=moved[-1 - source]))
                 else:
                     filled.append(_given(f.name, kind, resources[source], ends))
             tools.append(key)
             arguments.append(tuple(filled))
-        ends[subtask.id] = len(tools) - 1
-    links = sorted(
-        {(a.step, at) for at, step in enumerate(arguments) for a in step if a.step is not None}
-    )
-    return Plan(tuple(tools), tuple(links), score, name, tuple(arguments))
+            owners.append(subtask.id)
+        ends[subtask.id] = moved[len(solution.steps) - 1]
+    edges |= {(a.step, at) for at, step in enumerate(arguments) for a in step if a.step is not None}
+    plan = Plan(tuple(tools), tuple(sorted(edges)), score, name, tuple(arguments))
+    return plan, owners
+
+
+def only_fills_edges(graph: SearchGraph, steps: Sequence[Step], at: int) -> bool:
+    """Whether a step is there because of likely edges alone, and takes no input of its own."""
+    users = [
+        need.is_edge
+        for step in steps
+        for need, source in zip(graph.needs[step.tool], step.sources, strict=True)
+        if source == -1 - at
+    ]
+    return bool(users) and all(users)
 
 
 def _given(parameter: str, kind: str, resource: Resource, ends: Mapping[int, int]) -> Argument:

@@ -5,7 +5,7 @@ for which of them to follow. ``models/best_first.py`` finds the same solutions i
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -62,33 +62,31 @@ class SearchConfig:
 
 
 class Costs(NamedTuple):
-    """What a solution pays, all at least 0.
-
-    Attributes:
-        tools: Of each tool, shape ``[num_tools]``.
-        pairs: Of (giver, taker) in numbers: what the learnt graph says against one feeding the
-            other; pairs that are not there cost nothing.
-    """
+    """What a solution pays: of each tool, at least 0, shape ``[num_tools]``."""
 
     tools: Scores
-    pairs: Mapping[tuple[int, int], float]
 
     def of(
         self, graph: SearchGraph, steps: Sequence[Step], num_args: int, config: SearchConfig
     ) -> float:
-        """The cost of a solution, each step once, with what it uses beside the arguments."""
-        total = float(sum(self.tools[step.tool] for step in steps))
+        """The cost of a solution, each step once, with what it uses beside the arguments.
+
+        A step pays the largest share that one of its uses asks.
+        """
+        shares = [0.0] * (len(steps) - 1) + [1.0]
+        total = 0.0
         for step in steps:
             for need, source in zip(graph.needs[step.tool], step.sources, strict=True):
                 if source is None:
                     total += need.skip
                 elif source >= num_args:
                     total += config.spare_cost
-        if self.pairs:
-            for step in steps:
-                for source in step.sources:
-                    if source is not None and source < 0:
-                        total += self.pairs.get((steps[-1 - source].tool, step.tool), 0.0)
+                elif source < 0:
+                    at = -1 - source
+                    used = need.nodes & graph.given(steps[at].tool)
+                    shares[at] = max(shares[at], graph.share(used))
+        for share, step in zip(shares, steps, strict=True):
+            total += share * float(self.tools[step.tool])
         return total
 
 

@@ -40,7 +40,8 @@ class TogConfig:
         ends: Tools that a task may end in, by how they suit it.
         end_weight: What the last tool of a solution pays for suiting badly, beside its own cost.
         unused_cost: What it costs to leave a named file, or the result spoken of, unused.
-        type_bonus: What the score of a tool gains that gives or takes a type which the words name.
+        type_bonus: How far the score of a tool moves up to 5 that gives or takes a type which the
+            words name.
         unsaid_cost: What it costs to leave unused what a task is about ("the umbrella").
     """
 
@@ -53,7 +54,7 @@ class TogConfig:
     end_weight: float = 1.0
     unused_cost: float = 2.0
     unsaid_cost: float = 0.3
-    type_bonus: float = 1.0
+    type_bonus: float = 0.5
 
 
 class Decomposed(NamedTuple):
@@ -98,6 +99,18 @@ class TogPlanner:
         self.types = _file_types(graph, self.contracts)
         self._types_said = _pattern(self.types.types)
         self.verbs = verbs_of(contract.description for contract in self.contracts.values())
+
+    def searches(self, namespaces: Collection[str]) -> bool:
+        """Whether these catalogues carry anything to search on: types, names or edges that join."""
+        return any(
+            key.split("/", 1)[0] in namespaces
+            and any(
+                set(self.graph.givers[node]) - {tool}
+                for need in self.graph.needs[tool]
+                for node in need.nodes
+            )
+            for tool, key in enumerate(self.graph.keys)
+        )
 
     def plan(self, requests: Sequence[str], top: int = 1) -> list[list[Plan]]:
         """Ranked plans for each request, best first, at most ``top``; with arguments."""
@@ -166,7 +179,7 @@ class TogPlanner:
             tool for node in nodes for tool in (*self.graph.givers[node], *self.graph.takers[node])
         }
         tools = suits.tools.copy()
-        tools[sorted(near)] = np.minimum(tools[sorted(near)] + self.config.type_bonus, 5.0)
+        tools[sorted(near)] += self.config.type_bonus * (5.0 - tools[sorted(near)])
         return suits._replace(tools=tools)
 
     def _rounds(self, task: Task, suits: Suits) -> list[list[Mention]]:
@@ -254,7 +267,7 @@ class TogPlanner:
             self.graph,
             self.graph.of_resources([*args, *known]),
             self.graph.done(map(int, ends)),
-            Costs(prices, self.graph.pairs),
+            Costs(prices),
             config.search,
             num_args=len(args),
             conflicts=config.conflicts,
@@ -324,7 +337,7 @@ def make_tog_planner(
     """The planner over a version's nodes.
 
     Args:
-        nodes: As :func:`models.search_graph.search_graph` takes them.
+        nodes: As :func:`models.search_graph.search_graph` takes them; active ones are used.
         texts: Key to what is read of the tool.
         embed: Text encoder.
         edges: Likely dependencies, as :func:`models.search_graph.search_graph` takes them.

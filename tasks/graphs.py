@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import polars as pl
@@ -242,6 +242,26 @@ def load_graph(settings: Settings, version: str, now: Present | None = None) -> 
     if now is not None:
         nodes, edges = _as_now(nodes, edges, now)
     return tool_graph(version, nodes, edges)
+
+
+class Searchable(NamedTuple):
+    """What a search walks: a version's nodes as they are now, and the edges that it declares."""
+
+    nodes: pl.DataFrame
+    declared: list[tuple[str, str]]
+
+
+def load_searchable(settings: Settings, version: str, now: Present) -> Searchable:
+    """The nodes and declared edges of a version, tools under their present names."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        export_version(con, settings.graphs, find_version(con, version))
+        nodes, edges = read_version(settings.graphs, version)
+    nodes, edges = _as_now(nodes, edges.filter(pl.col("kind") == "declared"), now)
+    nodes = nodes.with_columns(
+        pl.col("key").str.splitn("/", 2).struct.field("field_0").alias("namespace")
+    )
+    pairs = edges.select("source", "target").unique().sort("source", "target")
+    return Searchable(nodes, pairs.rows())
 
 
 def _as_now(

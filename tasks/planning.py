@@ -14,12 +14,22 @@ from models.fusion import FusionPlanner
 from models.graph import dataflow_namespaces
 from models.gtool import GToolPlanner
 from models.new_tools import extended, on_graph, spoken_on
+from models.search_graph import likely_edges
 from models.sgc import SgcPlanner
 from models.text import SentenceEmbedder
+from models.tog import TogPlanner, make_tog_planner
 from models.types import Embedder, Example, Planner, ToolGraph
 from tasks.embedding import shared_embedder
 from tasks.errors import NoChampion, NoReadout, UnknownPlanner
-from tasks.graphs import find, learning_data, load_graph, present
+from tasks.graphs import (
+    LearningData,
+    Present,
+    find,
+    learning_data,
+    load_graph,
+    load_searchable,
+    present,
+)
 from tasks.llm import shared_llm
 from tasks.registry import Registry
 from tasks.settings import Settings, resolve_device
@@ -28,7 +38,9 @@ BASELINES = ("retrieval", "nearest", "popularity", "sgc")
 LLM_PLANNERS = ("gtool-llm", "gtool-llm-single", "gtool-llm-steps", "gtool-fusion")
 """Planners that need a stored LLM readout; the first is the stored one, whatever its mode."""
 
-PLANNERS = ("gtool", "gtool-graph", *LLM_PLANNERS, *BASELINES)
+PLANNERS = ("gtool", "gtool-graph", *LLM_PLANNERS, "tog", *BASELINES)
+MODEL_FREE = ("tog", *BASELINES)
+"""Planners without a version in the registry."""
 
 
 _KINDS: dict[str, type[RetrievalPlanner | NearestPlanner | PopularityPlanner | SgcPlanner]] = {
@@ -47,6 +59,19 @@ def make_baselines(
     return {
         name: _KINDS[name](graph, examples, embed, dataflow_namespaces=namespaces) for name in names
     }
+
+
+def make_tog(
+    settings: Settings, now: Present, data: LearningData, graph: ToolGraph, embed: Embedder
+) -> TogPlanner:
+    """ToG on the tools that a planner may offer now, with what past plans say of their order."""
+    nodes, declared = load_searchable(settings, data.graph.version, now)
+    return make_tog_planner(
+        nodes,
+        dict(zip(graph.keys, graph.texts, strict=True)),
+        embed,
+        edges=likely_edges(data.examples, declared),
+    )
 
 
 @dataclass(slots=True)
@@ -164,17 +189,21 @@ def get_planner(
         NoReadout: A readout of the LLM that the version was not trained with.
     """
     kind, at, _ = name.partition("@")
-    if kind not in PLANNERS or (at and kind in BASELINES):
+    if kind not in PLANNERS or (at and kind in MODEL_FREE):
         raise UnknownPlanner(f"expected a planner out of {', '.join(PLANNERS)}, got {name!r}.")
     torch.set_num_threads(settings.threads)
     embed = embed or SentenceEmbedder(settings.text_encoder)
     now = present(settings)
-    if kind in BASELINES:
+    if kind in MODEL_FREE:
         data = learning_data(settings, now)
         graph = load_graph(settings, data.graph.version, now)
         # Past requests come from the store; new ones are encoded, and timed, as they are asked.
         switch = _Switch(shared_embedder(settings))
-        planner = make_baselines(graph, data.examples, switch, (kind,))[kind]
+        planner: Planner
+        if kind == "tog":
+            planner = make_tog(settings, now, data, graph, switch)
+        else:
+            planner = make_baselines(graph, data.examples, switch, (kind,))[kind]
         switch.embed = embed
         return planner, graph.version, None
     registry = Registry(settings)
