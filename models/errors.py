@@ -13,6 +13,8 @@ ModelError
 ├── TooManyPairs        a type graph joins more pairs of tools than may be listed
 ├── InvalidPlan         a plan has a cycle, or names tools or steps that are not there
 ├── ToolFailed          a tool gave no result
+├── MissingResource     a step lacks a value that nothing known can stand for
+├── UnusableJournal     a journal of calls is in use, damaged, or belongs to another request
 └── MissingMetric       a metric that a decision needs is absent or not a number
 """
 
@@ -91,3 +93,11 @@ class ToolFailed(ModelError):
         self.is_transient = is_transient
         self.has_run = has_run
         self.retry_after_s = retry_after_s
+
+
+class MissingResource(ModelError):
+    """A step lacks a value that nothing known can stand for."""
+
+
+class UnusableJournal(ModelError):
+    """A journal of calls is in use, damaged, or belongs to another request."""

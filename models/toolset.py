@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from models.fields import Field
 
@@ -42,7 +42,7 @@ class Resource:
     Attributes:
         value: A JSON value.
         type: Its type in the catalogue's words ("image.mask"), "" unknown.
-        origin: "request", or the position of the step that gave it, as text.
+        origin: "request", or the id of the call that gave it.
     """
 
     value: Any
@@ -50,6 +50,7 @@ class Resource:
     origin: str = "request"
 
 
+@runtime_checkable
 class Toolset(Protocol):
     """Tools that can be called, from several threads at once."""
 
