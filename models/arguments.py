@@ -249,7 +249,6 @@ def resolve_arguments(
         for want in wants
         if want.argument.name not in wrong
         for value in _items(values[want.argument.name], want)
-        if not _fault(value, want.types, memory)
     }
     corrections = []
     for want in wants:

@@ -289,6 +289,16 @@ def test_a_wrong_file_is_corrected_by_what_predecessors_made():
     assert done.resources[-1].origins == ("1.0.1",)
 
 
+def test_a_step_knows_what_all_steps_before_it_made_not_only_the_last():
+    tools = Tools(
+        gray=lambda image: {"image": f"gray-{image}"}, note=lambda: 1, turn=lambda image: image
+    )
+    steps = plan("gray", "note", "turn", links=[(0, 1), (1, 2)])
+    given = [Resource("a.png", "image")]
+    done = run(tools, steps, stated={"gray": GRAY, "turn": GRAY}, resources=given)
+    assert done.outputs == {2: "gray-a.png"}
+
+
 def test_what_a_step_takes_does_not_depend_on_what_else_is_done_by_then():
     def gray(image):
         if image == "a.png":
@@ -422,6 +432,7 @@ def test_a_result_that_is_no_json_is_an_error_of_its_step(result):
     done = run(tools, plan("odd", "good"), plan("odd"))
     assert statuses(done) == ["error", "ok"]
     assert "expected a JSON value from t/odd" in done.steps[0].error
+    assert done.steps[0].attempts[0].has_run is True
     assert tools.names().count("odd") == 1  # it has run: the second plan may not repeat it
 
 
@@ -675,6 +686,18 @@ def test_twins_in_one_plan_share_one_effect():
     assert done.status == "done"
     assert Counter(tools.names()) == {"send": 1, "look": 2}
     assert [step.reused for step in done.steps] == [False, True, False, False]
+
+
+def test_a_repeatable_tool_is_called_as_often_as_the_plan_says():
+    tools = Tools(look=lambda: 1)
+    done = run(tools, plan("look", "look"), policy=ExecutionPolicy(max_parallel=1))
+    assert (len(tools.calls), [step.reused for step in done.steps]) == (2, [False, False])
+
+
+def test_the_plan_that_was_done_is_followed_even_if_a_longer_one_got_further():
+    tools = Tools(good=lambda: 1, bad=fails())
+    done = run(tools, plan("good", "good", "bad"), plan("good"))
+    assert (done.status, done.index) == ("done", 1)
 
 
 def test_repeatable_tools_run_again_with_other_arguments():

@@ -81,6 +81,38 @@ def test_a_call_that_was_killed_and_must_not_be_repeated_is_refused(tmp_path):
     ]
 
 
+def steps_of(*numbers, links=()):
+    arguments = tuple((Argument("n", "", n),) for n in numbers)
+    return Plan(("t/send",) * len(numbers), links, 0.0, "", arguments)
+
+
+def run_plan(folder, plan, tools=None, **options):
+    with Journal.open(folder / "journal") as journal:
+        return execute([plan], tools or Tools(folder), SIGNATURES, journal=journal, **options)
+
+
+def test_a_call_without_an_answer_does_not_stand_in_the_way_of_its_neighbour(tmp_path):
+    class Dying(Tools):
+        def call(self, key, arguments, timeout_s):
+            super().call(key, arguments, timeout_s)
+            stop.set()
+            raise ToolFailed("the server died")
+
+    stop, plan, one = threading.Event(), steps_of(0, 1), ExecutionPolicy(max_parallel=1)
+    run_plan(tmp_path, plan, Dying(tmp_path), cancelled=stop, policy=one)
+    done = run_plan(tmp_path, plan, policy=one)
+    assert [step.status for step in done.steps] == ["error", "ok"]
+    assert effects(tmp_path) == ["send 0", "send 1"]
+
+
+def test_another_plan_for_a_killed_run_does_not_repeat_its_effects(tmp_path):
+    run_plan(tmp_path, steps_of(0))
+    done = run_plan(tmp_path, steps_of(5, 6, links=((0, 1),)))
+    assert [step.status for step in done.steps] == ["error", "blocked"]
+    assert "would repeat the effect of t/send: call 1.0.0" in done.steps[0].error
+    assert effects(tmp_path) == ["send 0"]
+
+
 def test_a_journal_tells_all_of_a_run(tmp_path):
     class Busy(Tools):
         left = 1
@@ -188,6 +220,10 @@ def test_one_run_at_a_time_holds_a_journal(tmp_path):
     path = tmp_path / "journal"
     with Journal.open(path), pytest.raises(UnusableJournal, match="no run holds"):
         Journal.open(path)
+    journal = Journal.open(path)
+    closing = threading.Thread(target=journal.close)
+    closing.start()
+    closing.join()
     Journal.open(path).close()
 
 
