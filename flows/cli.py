@@ -294,6 +294,49 @@ def catalogue_sync(
         _print(sync(settings, source, namespace, force=force), as_json, show.sync)
 
 
+@app.command()
+def execute(
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST|PLAN", help="A request, or a .json file with plans.")
+    ] = "",
+    planner: Annotated[str, typer.Option(help="Who plans a request.")] = "tog",
+    top: Annotated[int, typer.Option(min=1, help="Ranked plans to fall back on.")] = 3,
+    resource: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE=VALUE", help="Known besides the request.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with an execution that was killed.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it; call no tool.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a plan's calls, in parallel where it allows, and store them as a trajectory."""
+    if bool(request) == bool(resume):
+        _fail("expected a request or plan to execute, or --resume ID.", code=2)
+    if dry_run:
+        with _session() as settings:
+            from tasks.executing import dry_run as look
+            from tasks.executing import prepare
+
+            prepared = prepare(
+                settings, request, planner=planner, top=top, resources=resource or (), resume=resume
+            )
+            _print(look(settings, prepared), as_json, show.dry_run)
+        return
+    with _flows():
+        from flows.execute_plan import execute_plan
+
+        result = execute_plan(request, planner, top, resource, resume, _confirm)
+        _print(result, as_json, show.execution)
+        if result["status"] != "done":
+            raise typer.Exit(1)
+
+
+def _confirm(question: str) -> bool:
+    """Ask on the terminal; without one the answer is no."""
+    return sys.stdin.isatty() and typer.confirm(question, err=True)
+
+
 _STATE = "NAMESPACE, NAMESPACE@WHEN, WHEN (latest, previous, delivery, UTC time) or a file."
 
 

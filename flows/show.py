@@ -1,5 +1,6 @@
 """What a person sees: tables and sentences on standard output, made of what ``--json`` prints."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -262,6 +263,9 @@ def trained(value: Mapping[str, Any]) -> None:
 
 def evaluation(value: Mapping[str, Any]) -> None:
     """One planner on one suite."""
+    if "not_applicable" in value:
+        _say(f"{value['planner']} on {value['suite']}: not applicable, {value['not_applicable']}.")
+        return
     _table(
         f"{value['planner']} on {value['suite']}, {value['n']} requests, {value['convention']}",
         ("metric", "mean", "interval"),
@@ -293,6 +297,8 @@ def report(value: Mapping[str, Any]) -> None:
         for planner, n in value.get("measured", {}).get(name, {}).items():
             if n != count:
                 _say(f"{planner} was measured on {n} of the {count} requests.")
+        for planner, reason in value.get("not_applicable", {}).get(name, {}).items():
+            _say(f"{planner}: not applicable, {reason}.")
     _say("n-F1, l-F1, exact: higher is better. NED: lower is better.")
     decision(value)
 
@@ -418,3 +424,37 @@ def demo(value: Mapping[str, Any]) -> None:
     _say(f"\nTook {value['seconds']:.0f} s. Next:")
     for command in value["next"]:
         _say(f"  {command}")
+
+
+def dry_run(value: Mapping[str, Any]) -> None:
+    """What an execution would do."""
+    rows = []
+    for step in value["steps"]:
+        verdict = "yes" if step["would_run"] else f"no: {step['why_not']}"
+        rows.append((step["step"] + 1, step["tool"], _inputs(step["arguments"]), verdict))
+    _table("Would execute", ("step", "tool", "arguments", "runs"), rows)
+
+
+def _inputs(arguments: Sequence[Mapping[str, Any]]) -> str:
+    told = []
+    for argument in arguments:
+        given = json.dumps(argument.get("value"), ensure_ascii=False)
+        if argument.get("step") is not None:
+            given = f"result of step {argument['step'] + 1}"
+        told.append(f"{argument['name']}: {given}")
+    return "; ".join(told)
+
+
+def execution(value: Mapping[str, Any]) -> None:
+    """What an execution did."""
+    rows = [
+        (
+            step["step"] + 1,
+            step["tool"],
+            step["status"],
+            str(step["error"] or json.dumps(step["result"], ensure_ascii=False))[:200],
+        )
+        for step in value["steps"]
+    ]
+    _table(f"Execution {value['id']}", ("step", "tool", "status", "result"), rows)
+    _say(value["summary"])

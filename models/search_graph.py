@@ -171,6 +171,20 @@ def likely_edges(
     return found
 
 
+def read_signatures(nodes: pl.DataFrame) -> dict[str, Signature]:
+    """What each active tool of a version takes and returns.
+
+    Args:
+        nodes: namespace, name, parameters, input_types, output_types (JSON texts), status.
+    """
+    active = nodes.filter(pl.col("status") == "active").sort("namespace", "name")
+    columns = ("namespace", "name", "parameters", "input_types", "output_types")
+    return {
+        f"{namespace}/{name}": Signature(read_takes(parameters, inputs), read_returns(outputs))
+        for namespace, name, parameters, inputs, outputs in active.select(columns).iter_rows()
+    }
+
+
 def search_graph(
     nodes: pl.DataFrame,
     *,
@@ -198,25 +212,20 @@ def search_graph(
         "tool", "resource", "role", "parameter"
     ).iter_rows():
         links[tool, role, parameter].add(resource)
-    active = nodes.filter(pl.col("status") == "active").sort("namespace", "name")
-    signatures: dict[str, Signature] = {}
+    signatures = read_signatures(nodes)
     needs: dict[str, list[tuple[str, set[str], float]]] = {}
     gives: dict[str, list[tuple[str, set[str]]]] = {}
-    for namespace, name, parameters, inputs, outputs in active.select(
-        "namespace", "name", "parameters", "input_types", "output_types"
-    ).iter_rows():
-        key = f"{namespace}/{name}"
-        takes, returns = read_takes(parameters, inputs), read_returns(outputs)
-        signatures[key] = Signature(takes, returns)
+    for key, signature in signatures.items():
+        namespace = key.split("/", 1)[0]
         needs[key] = [
             (f.name, own | links[key, "takes", f.name], math.inf if own else _skip_cost(f.name))
-            for f in takes
+            for f in signature.takes
             if f.is_required is not False
             for own in [_own(namespace, f)]
         ]
         gives[key] = [
             (f.name, _own(namespace, f) | links[key, "returns", f.name])
-            for f in returns or (Field("", (), "value"),)
+            for f in signature.returns or (Field("", (), "value"),)
         ]
         gives[key].append(("", {_done(key)}))
     for (source, target), p in sorted((edges or {}).items()):

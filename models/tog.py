@@ -16,8 +16,9 @@ import polars as pl
 
 from models.best_first import best_first
 from models.decomposing import Task, asks, tasks_of, verbs_of
+from models.fields import Field
 from models.filling import Contract, fill_step, read_contracts
-from models.mentions import FileTypes, Mention, phrase_of, quoted_in
+from models.mentions import FileTypes, Mention, files_in, phrase_of, quoted_in
 from models.scorers import TextScorer
 from models.search_graph import SearchGraph, search_graph
 from models.solutions import Solution
@@ -25,7 +26,7 @@ from models.solving import SolvingConfig, Suits, join_solutions, judged
 from models.subtasks import Subtask, short_type
 from models.thoughts_on_graph import Costs, Scores, SearchConfig, tool_costs
 from models.toolset import Resource
-from models.types import Embedder, Plan
+from models.types import Argument, Embedder, Plan
 
 TEXT = "text"
 """The type of what is said in words."""
@@ -130,6 +131,48 @@ class TogPlanner:
         plans = join_solutions(self.graph, taken.subtasks, taken.choices, top, self.name)
         texts = {subtask.id: subtask.description for subtask in taken.subtasks}
         return [self._filled(plan, [texts[i] for i in owners]) for plan, owners in plans]
+
+    def fill(self, plan: Plan, request: str, resources: Sequence[Resource] = ()) -> Plan:
+        """The arguments of a plan that has none, such as GTool's: of the request and of its steps.
+
+        A parameter of a type takes the output of the nearest step linked to it that gives the
+        type, then of any earlier one, then a file of the request; the rest comes from the words.
+        """
+        known = [Resource(f.value, f.type) for f in files_in(request, self.types)]
+        known += [r for r in resources if r.value not in {k.value for k in known}]
+        known += [Resource(q.value, TEXT) for q in quoted_in(request)]
+        steps: list[tuple[Argument, ...]] = []
+        used: set[str] = set()
+        for at, key in enumerate(plan.tools):
+            linked = sorted((s for s, t in plan.links if t == at), reverse=True)
+            earlier = [*linked, *(s for s in range(at - 1, -1, -1) if s not in linked)]
+            step = [
+                self._bound(f, plan, earlier, known, used) for f in self.graph.signatures[key].takes
+            ]
+            beside = [self.contracts[other] for other in plan.tools if other != key]
+            steps.append(fill_step(self.contracts[key], step, request, beside))
+        return replace(plan, arguments=tuple(steps))
+
+    def _bound(
+        self,
+        f: Field,
+        plan: Plan,
+        earlier: Sequence[int],
+        known: Sequence[Resource],
+        used: set[str],
+    ) -> Argument:
+        kind = "|".join(f.types)
+        wanted = set(map(short_type, f.types))
+        for step in earlier:
+            returns = self.graph.signatures[plan.tools[step]].returns
+            if wanted & {short_type(name) for part in returns for name in part.types}:
+                return Argument(f.name, kind, step=step)
+        fitting = [r for r in known if wanted and short_type(r.type) in wanted]
+        fresh = [r for r in fitting if r.value not in used] or fitting
+        if not fresh:
+            return Argument(f.name, kind)
+        used.add(fresh[0].value)
+        return Argument(f.name, kind, fresh[0].value)
 
     def _filled(self, plan: Plan, texts: Sequence[str]) -> Plan:
         """The plan with its open arguments filled from the words of each step's task."""

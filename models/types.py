@@ -4,7 +4,7 @@ Tools are named by key, ``namespace/name``, everywhere in this package; position
 0-based indices into a plan's tool list.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -141,6 +141,42 @@ class Plan:
             "keys": list(self.tools),
             **({"arguments": filled} if filled else {}),
         }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Plan":
+        """A plan as :meth:`to_json` shows it, or written by hand: ``keys`` or ``tools`` will do.
+
+        Raises:
+            ValueError: Something is missing or has another shape.
+        """
+        try:
+            tools = tuple(map(str, value.get("keys") or value["tools"]))
+            return cls(
+                tools=tools,
+                links=tuple((int(s), int(t)) for s, t in value.get("links", ())),
+                score=float(value.get("score", 0.0)),
+                planner=str(value.get("planner", "by hand")),
+                arguments=tuple(
+                    tuple(_argument(entry) for entry in step) for step in value.get("arguments", ())
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                "expected a plan with tools (or keys), links as pairs of positions and, where it "
+                f"has any, arguments (name, value or step) by step, got {error!r} in "
+                f"{str(value)[:200]}."
+            ) from error
+
+
+def _argument(entry: Mapping[str, Any]) -> Argument:
+    step = entry.get("step")
+    return Argument(
+        name=str(entry["name"]),
+        type=str(entry.get("type", "")),
+        value=entry.get("value"),
+        step=None if step is None else int(step),
+        field=str(entry.get("field", "")),
+    )
 
 
 @runtime_checkable

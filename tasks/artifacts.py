@@ -20,7 +20,7 @@ from tasks.markdown import (
 
 _METRICS = (("n_f1", "n-F1"), ("l_f1", "l-F1"), ("ned", "NED"), ("exact", "exact"))
 _LOWER_IS_BETTER = ("ned",)
-_BASELINES = ("retrieval", "nearest", "popularity", "sgc")
+_BASELINES = ("tog", "retrieval", "nearest", "popularity", "sgc")
 _COUNTS = ("read", "new", "updated", "duplicate", "quarantined")
 _MOST_FILES = 50
 _MOST_NAMES = 20
@@ -346,6 +346,10 @@ def suite(report: Mapping[str, Any], name: str) -> str:
             for planner, scores in sorted(
                 by_planner.items(), key=lambda item: item[0] in _BASELINES
             )
+        ]
+        + [
+            (escape(f"{label(report, planner)}: not applicable, {reason}"), "-", "-", "-", "-")
+            for planner, reason in report.get("not_applicable", {}).get(name, {}).items()
         ],
     )
 

@@ -1,7 +1,7 @@
 """Planners measured on suites: one planner on demand, all of them in a regression report."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, get_args
 
@@ -12,18 +12,20 @@ from models.evaluation import PlannerResult, evaluate
 from models.gate import Candidate, Decision, GatePolicy, decide_promotion
 from models.metrics import Convention
 from models.text import SentenceEmbedder
+from models.tog import TogPlanner
 from models.types import Example, Planner
 from tasks.embedding import shared_embedder
 from tasks.errors import NoChampion
 from tasks.graphs import find, learning_data, load_graph, load_suites, present
 from tasks.locks import alone
 from tasks.planning import (
-    BASELINES,
+    MODEL_FREE,
     PLANNERS,
     get_planner,
     load_llm_version,
     load_version,
     make_baselines,
+    make_tog,
 )
 from tasks.registry import Registry
 from tasks.settings import Settings, code_version
@@ -65,6 +67,18 @@ def evaluate_one(
     chosen, graph_version, model_version = get_planner(
         settings, _newest(settings, planner) if newest else planner, embed
     )
+    unfit = why_unfit(chosen, rows)
+    if unfit:
+        return {
+            "n": 0,
+            "not_applicable": unfit,
+            "planner": planner,
+            "suite": found.name,
+            "split": found.split,
+            "suite_version": found.version,
+            "graph_version": graph_version,
+            "model_version": model_version,
+        }
     result = evaluate(
         chosen,
         rows,
@@ -93,7 +107,7 @@ def _newest(settings: Settings, planner: str) -> str:
         NoChampion: None was trained.
     """
     kind, at, _ = planner.partition("@")
-    if at or kind not in PLANNERS or kind in BASELINES:
+    if at or kind not in PLANNERS or kind in MODEL_FREE:
         return planner
     aliases = Registry(settings).aliases()
     for alias in ("challenger", "champion"):
@@ -187,7 +201,7 @@ def _regress(
         log.info("report %s stands: nothing changed since it was made", known["id"])
         return {**known, "new": False, "moved_by_hand": moved}
     planners = _contenders(settings, registry, champion, challenger)
-    results = _measure(planners, suites, settings, progress)
+    results, unfit = _measure(planners, suites, settings, progress)
     decision = _decide(results, champion, challenger, primary, policy)
     report = {
         "id": report_id,
@@ -205,6 +219,7 @@ def _regress(
             suite: {name: result.n for name, result in by_planner.items()}
             for suite, by_planner in results.items()
         },
+        "not_applicable": unfit,
         "suite_versions": {suite.name: suite.version for suite in suites},
         "champion": champion,
         "challenger": challenger,
@@ -293,7 +308,8 @@ def _contenders(
             planners["gtool-llm"] = spoken
     if champion and challenger:
         planners["gtool-champion"] = load_version(registry, champion, embed, graph, now.renamed)
-    return planners | make_baselines(graph, data.examples, embed)
+    tog = make_tog(settings, now, data, graph, embed)
+    return planners | {"tog": tog} | make_baselines(graph, data.examples, embed)
 
 
 def _measure(
@@ -301,12 +317,18 @@ def _measure(
     suites: dict[Suite, list[Example]],
     settings: Settings,
     progress: RegressionProgress | None,
-) -> dict[str, dict[str, PlannerResult]]:
+) -> tuple[dict[str, dict[str, PlannerResult]], dict[str, dict[str, str]]]:
+    """Results by suite and planner; beside them, why a planner is not applicable to a suite."""
     results: dict[str, dict[str, PlannerResult]] = {}
+    unfit: dict[str, dict[str, str]] = {}
     done, total = 0, len(planners) * sum(map(len, suites.values()))
     for suite, rows in suites.items():
         results[suite.name] = {}
         for name, planner in planners.items():
+            reason = why_unfit(planner, rows)
+            if reason:
+                unfit.setdefault(suite.name, {})[name] = reason
+                continue
             asked = _sample(rows, settings.max_llm_requests) if name == "gtool-llm" else rows
             if progress:
                 progress(f"{name} on {suite.name}, {len(asked)} requests", done / max(total, 1))
@@ -318,7 +340,24 @@ def _measure(
                 seed=settings.seed,
             )
             done += len(asked)
-    return results
+    return results, unfit
+
+
+def why_unfit(planner: Planner, rows: Sequence[Example]) -> str | None:
+    """Why a planner cannot be measured on a suite; None where it can.
+
+    A search needs something to search on. Where the catalogues of a suite carry no types, no names
+    that join and no likely edges, it is not applicable, which is no score of 0.
+    """
+    if not isinstance(planner, TogPlanner):
+        return None
+    namespaces = sorted({key.split("/", 1)[0] for row in rows for key in row.tools})
+    if planner.searches(namespaces):
+        return None
+    return (
+        f"the catalogue of {', '.join(namespaces)} has no types, no results that fill parameters "
+        "and no likely edges to search on"
+    )
 
 
 def _sample(rows: list[Example], most: int | None) -> list[Example]:
@@ -349,7 +388,8 @@ def _decide(
     policy: GatePolicy,
 ) -> Decision:
     def candidate(planner: str, name: str) -> Candidate:
-        return Candidate(name, {suite: by[planner].scores for suite, by in results.items()})
+        scores = {suite: by[planner].scores for suite, by in results.items() if planner in by}
+        return Candidate(name, scores)
 
     subject = challenger or champion
     if subject is None:

@@ -96,6 +96,11 @@ class Settings(BaseSettings):
     confidence: float = Field(0.95, gt=0, lt=1, description="of the gate's intervals")
     resamples: int = Field(2000, ge=100, description="of the gate's bootstrap")
 
+    max_parallel_calls: int = Field(4, ge=1, description="of one plan, at once")
+    call_timeout_s: float = Field(60.0, gt=0, description="seconds that a call of a tool may take")
+    run_timeout_s: float = Field(600.0, gt=0, description="seconds that an execution may take")
+    call_retries: int = Field(2, ge=0, description="of a call that failed for a moment")
+
     mlflow_uri: str | None = Field(None, description="tracking server; default SQLite in home")
 
     prefect_port: int = Field(4200, ge=1, le=65535, description="of the server make up starts")
@@ -194,6 +199,11 @@ class Settings(BaseSettings):
     def training(self) -> Path:
         """Folder of unfinished trainings."""
         return self.home / "training"
+
+    @cached_property
+    def executions(self) -> Path:
+        """Folder of what executions did: a subfolder each, with journal and trajectory."""
+        return self.home / "executions"
 
     @cached_property
     def llms(self) -> Path:

@@ -3,15 +3,21 @@
 None of them caches and none retries: each is safe to run twice, and does its work once.
 """
 
+import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
-from prefect import task
+from prefect import State, task
+from prefect.cache_policies import NO_CACHE
 
+from models.execution import Call, ExecutionPolicy, Perform, may_retry
 from tasks import (
     artifacts,
     catalogue,
     evaluation,
+    executing,
+    execution_pages,
     graphs,
     handover,
     ingesting,
@@ -143,6 +149,70 @@ def promote_planner(settings: Settings, report: dict[str, Any]) -> dict[str, Any
         lambda: artifacts.decision(report, result),
     )
     return result
+
+
+@task(name="plan", task_run_name="plan with {planner}")
+def prepare_execution(
+    settings: Settings,
+    request: str,
+    *,
+    planner: str,
+    top: int,
+    resources: list[str],
+    resume: str | None,
+) -> executing.Prepared:
+    """Ranked plans with arguments for a request, or those of a file or of a run that was killed."""
+    prepared = executing.prepare(
+        settings, request, planner=planner, top=top, resources=resources, resume=resume
+    )
+    log.info("execution %s: %s", prepared.id, " -> ".join(prepared.plans[0].tools))
+    watching.publish("plan", lambda: execution_pages.plan(prepared.request, prepared.plans))
+    return prepared
+
+
+def perform_calls(policy: ExecutionPolicy) -> Perform:
+    """Performs calls as task runs of the flow run: named, retried by Prefect, the graph drawn.
+
+    A task run shows what went in and what came out, waits for those whose results it takes, and is
+    tried again only where that makes sense and does no harm.
+    """
+    states: dict[str, State[Any]] = {}
+
+    def perform(call: Call, attempt: Callable[[], Any]) -> Any:
+        def may_go_on(task: Any, run: Any, state: State[Any]) -> bool:
+            del task, run
+            error = state.result(raise_on_failure=False)
+            return isinstance(error, BaseException) and may_retry(error, call.traits)
+
+        @task(
+            name=call.key,
+            task_run_name=f"{call.step + 1} {call.key.split('/', 1)[1]}",
+            retries=policy.retries,
+            retry_delay_seconds=[policy.backoff_s * 2**i for i in range(policy.retries)],
+            retry_condition_fn=may_go_on,
+            cache_policy=NO_CACHE,
+        )
+        def call_tool(arguments: dict[str, Any]) -> Any:
+            log.info("%s %s", call.key, json.dumps(arguments, ensure_ascii=False, default=str))
+            result = attempt()
+            log.info("gave %s", json.dumps(result, ensure_ascii=False, default=str)[:2000])
+            watching.publish("call", lambda: execution_pages.call(call.key, arguments, result))
+            return result
+
+        before = [states[one] for one in call.after if one in states]
+        state = call_tool(dict(call.arguments), return_state=True, wait_for=before)
+        states[call.id] = state
+        return state.result()
+
+    return perform
+
+
+def tell_execution(result: dict[str, Any]) -> None:
+    """The summary of an execution: a page of its run, its tags and the last line of its log."""
+    with watching.harmless("summary of the execution"):
+        log.info("%s", result["summary"].splitlines()[0])
+        watching.tag_run(f"execution:{result['id']}", f"status:{result['status']}")
+    watching.publish("execution", lambda: execution_pages.execution(result))
 
 
 def tell_night(settings: Settings, result: dict[str, Any]) -> None:

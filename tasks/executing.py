@@ -1,0 +1,311 @@
+"""Plans executed: from a request or a plan to calls of real tools, and back into the warehouse."""
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from models.errors import InvalidPlan
+from models.execution import Execution, ExecutionPolicy, Perform, execute, summarise
+from models.journal import Journal
+from models.mentions import files_in
+from models.search_graph import read_signatures
+from models.tog import TogPlanner
+from models.toolset import Resource, Signature, Traits
+from models.types import Plan
+from tasks.embedding import shared_embedder
+from tasks.errors import WrongUsage
+from tasks.graphs import find, learning_data, load_graph, load_searchable, present
+from tasks.ingesting import ingest
+from tasks.planning import get_planner, make_tog
+from tasks.settings import Settings
+from tasks.spans import otlp_of
+from tasks.toolsets import Toolsets, open_toolsets
+
+log = logging.getLogger("toolatlas")
+
+MakePerform = Callable[[ExecutionPolicy], Perform]
+"""Makes what performs the calls of one run: plainly, or as task runs of Prefect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be executed.
+
+    Attributes:
+        id: Of the execution; its folder bears it.
+        request: What was asked, "" for a plan by hand.
+        plans: Ranked, with arguments.
+        resources: That the request names or was given.
+        graph_version: The plans' tools are of this graph.
+        model_version: Of the planner, if it has one.
+    """
+
+    id: str
+    request: str
+    plans: tuple[Plan, ...]
+    resources: tuple[Resource, ...]
+    graph_version: str
+    model_version: str | None
+
+
+def prepare(
+    settings: Settings,
+    request: str,
+    *,
+    planner: str = "tog",
+    top: int = 3,
+    resources: Sequence[str] = (),
+    resume: str | None = None,
+) -> Prepared:
+    """Ranked plans with arguments for a request, or the plans of a file.
+
+    Args:
+        settings: Of the home.
+        request: What the user asks, or the path of a file with a plan (or with ``plans``, as
+            ``plan --json`` prints them).
+        planner: By name; a plan without arguments gets them from the words of the request.
+        top: Plans at most.
+        resources: ``TYPE=VALUE``: what is known besides what the request names.
+        resume: Id of an execution that did not end: its plans once more.
+
+    Raises:
+        WrongUsage: A resource or the file has another form; no execution of that id.
+        InvalidPlan: There is no plan for the request.
+    """
+    tog = _tog(settings)
+    if resume is not None:
+        return _resumed(settings, resume, tog[1])
+    given = [_resource(text) for text in resources]
+    path = Path(request)
+    if request.endswith(".json") and path.exists():
+        asked, plans, model = *_read_plans(path, tog[0]), None
+    else:
+        asked = request
+        plans, model = _plan(settings, tog[0], request, planner, top, given)
+    known = [Resource(f.value, f.type) for f in files_in(asked, tog[0].types)]
+    for plan in plans:
+        known += [
+            Resource(argument.value, argument.type)
+            for step in plan.arguments
+            for argument in step
+            if isinstance(argument.value, str) and argument.type
+        ]
+    distinct = {(resource.type, str(resource.value)): resource for resource in [*known, *given]}
+    return Prepared(
+        uuid.uuid4().hex[:12], asked, tuple(plans), tuple(distinct.values()), tog[1], model
+    )
+
+
+def _tog(settings: Settings) -> tuple[TogPlanner, str]:
+    now = present(settings)
+    data = learning_data(settings, now)
+    graph = load_graph(settings, data.graph.version, now)
+    return make_tog(settings, now, data, graph, shared_embedder(settings)), data.graph.version
+
+
+def _plan(
+    settings: Settings,
+    tog: TogPlanner,
+    request: str,
+    planner: str,
+    top: int,
+    given: Sequence[Resource],
+) -> tuple[list[Plan], str | None]:
+    model = None
+    if planner == "tog":
+        plans = tog.plan_one(request, top, given)
+    else:
+        chosen, _, model = get_planner(settings, planner)
+        plans = chosen.plan([request], top=top)[0]
+        plans = [plan if plan.arguments else tog.fill(plan, request, given) for plan in plans]
+    if not plans:
+        raise InvalidPlan(
+            f"expected {planner} to find a plan for {request!r}, it found none: no tool of the "
+            "catalogue gives what it asks for from what it names. Say which files it is about, "
+            "sync the catalogue that has the tool, or plan with --planner gtool."
+        )
+    return plans, model
+
+
+def _resource(text: str) -> Resource:
+    kind, equals, value = text.partition("=")
+    if not equals or not kind or not value:
+        raise WrongUsage(f"expected --resource TYPE=VALUE, such as image=cat.png, got {text!r}.")
+    return Resource(value, kind)
+
+
+def _read_plans(path: Path, tog: TogPlanner) -> tuple[str, list[Plan]]:
+    try:
+        value = json.loads(path.read_text())
+        entries = value["plans"] if "plans" in value else [value.get("plan", value)]
+        plans = [Plan.from_json(entry) for entry in entries]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WrongUsage(
+            f"expected {path} to hold a plan, or plans, as plan --json shows: {error}"
+        ) from error
+    request = str(value.get("request", ""))
+    return request, [_with_keys(plan, tog) for plan in plans]
+
+
+def _with_keys(plan: Plan, tog: TogPlanner) -> Plan:
+    """Tools by key where a plan by hand names them plainly and one catalogue has the name."""
+    by_name: dict[str, list[str]] = {}
+    for key in tog.graph.keys:
+        by_name.setdefault(key.split("/", 1)[1], []).append(key)
+    keys = []
+    for tool in plan.tools:
+        found = [tool] if tool in tog.graph.index else by_name.get(tool, [tool])
+        if len(found) > 1:
+            raise WrongUsage(f"expected a tool by namespace/name, got {tool!r}: {found} match.")
+        keys.append(found[0])
+    return replace(plan, tools=tuple(keys))
+
+
+def folder_of(settings: Settings, identity: str) -> Path:
+    """The folder of an execution.
+
+    Raises:
+        WrongUsage: The id is none.
+    """
+    if not identity.isalnum():
+        raise WrongUsage(f"expected the id of an execution, got {identity!r}.")
+    return settings.executions / identity
+
+
+def _resumed(settings: Settings, identity: str, graph_version: str) -> Prepared:
+    path = folder_of(settings, identity) / "journal.jsonl"
+    if not path.exists():
+        raise WrongUsage(f"expected the id of an execution that was begun, got {identity!r}.")
+    with Journal.open(path) as journal:
+        plans = tuple(Plan.from_json(plan) for plan in journal.plans)
+        return Prepared(
+            identity, journal.request or "", plans, tuple(journal.resources), graph_version, None
+        )
+
+
+def policy_of(settings: Settings) -> ExecutionPolicy:
+    """The limits that the settings say."""
+    return ExecutionPolicy(
+        max_parallel=settings.max_parallel_calls,
+        call_timeout_s=settings.call_timeout_s,
+        run_timeout_s=settings.run_timeout_s,
+        retries=settings.call_retries,
+    )
+
+
+def dry_run(settings: Settings, prepared: Prepared) -> dict[str, Any]:
+    """What would happen: each step with its arguments, and whether its tool may run."""
+    steps = []
+    with open_toolsets(settings) as tools:
+        plan = prepared.plans[0]
+        for at, key in enumerate(plan.tools):
+            traits, refusal = _outlook(tools, key)
+            steps.append(
+                {
+                    "step": at,
+                    "tool": key,
+                    "arguments": [a.to_json() for a in plan.arguments[at]]
+                    if plan.arguments
+                    else [],
+                    "would_run": refusal is None,
+                    "why_not": refusal,
+                    "is_destructive": traits.is_destructive if traits else None,
+                }
+            )
+    return {"dry_run": True, **_told(prepared), "plan": plan.to_json(), "steps": steps}
+
+
+def _outlook(tools: Toolsets, key: str) -> tuple[Traits | None, str | None]:
+    refusal = tools.refusal(key)
+    return (None if refusal else tools.traits(key)), refusal
+
+
+def _told(prepared: Prepared) -> dict[str, Any]:
+    return {
+        "id": prepared.id,
+        "request": prepared.request,
+        "graph_version": prepared.graph_version,
+        "model_version": prepared.model_version,
+    }
+
+
+def run(
+    settings: Settings,
+    prepared: Prepared,
+    *,
+    make_perform: MakePerform | None = None,
+    ask: Callable[[str], bool] | None = None,
+    cancelled: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Execute, keep what was done, and store it as a trajectory.
+
+    The journal is on the disk before each call. A run that was killed is gone on with by its id.
+
+    Args:
+        settings: Limits, tools that may run, where everything lies.
+        prepared: Plans and what they know.
+        make_perform: Who performs calls; default: this process, plainly.
+        ask: Whether a destructive tool may run, where the setting says ask.
+        cancelled: Ends the run when it is set.
+
+    Returns:
+        ``execute --json``: the execution with ``id``, ``summary``, ``journal``, and ``trajectory``
+        (namespace, path, what the ingest made of it).
+    """
+    signatures = _signatures(settings)
+    folder = folder_of(settings, prepared.id)
+    folder.mkdir(parents=True, exist_ok=True)
+    policy = policy_of(settings)
+    with open_toolsets(settings, ask) as tools, Journal.open(folder / "journal.jsonl") as journal:
+        execution = execute(
+            prepared.plans,
+            tools,
+            signatures,
+            request=prepared.request,
+            resources=prepared.resources,
+            policy=policy,
+            journal=journal,
+            perform=make_perform(policy) if make_perform else None,
+            cancelled=cancelled,
+        )
+    return {
+        **_told(prepared),
+        **execution.to_json(),
+        "summary": summarise(execution),
+        "journal": str(folder / "journal.jsonl"),
+        "trajectory": store(settings, execution, prepared.id),
+    }
+
+
+def _signatures(settings: Settings) -> dict[str, Signature]:
+    return read_signatures(
+        load_searchable(settings, find(settings).version, present(settings)).nodes
+    )
+
+
+def store(settings: Settings, execution: Execution, identity: str) -> dict[str, Any] | None:
+    """Ingest what was done as a trajectory of the tools' namespace; None where nothing ran.
+
+    A request whose plan calls tools of several namespaces is stored under the one with most calls;
+    calls of the others are mentions of tools that this source does not list.
+    """
+    ran = [call.tool.split("/", 1)[0] for call in execution.calls if call.attempts]
+    if not ran:
+        return None
+    namespace = max(sorted(set(ran)), key=ran.count)
+    path = folder_of(settings, identity) / "trajectory.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(otlp_of(execution, identity), ensure_ascii=False))
+    temporary.replace(path)
+    totals = ingest(settings, [str(path)], source=namespace)["totals"]
+    return {
+        "namespace": namespace,
+        "path": str(path),
+        "trajectories": totals["trajectories"],
+        "calls": totals["calls"],
+    }
