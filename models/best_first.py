@@ -117,13 +117,15 @@ class _Space:
         self.wanted = (1 << min(num_args, _MAX_ARGS)) - 1
         self.touched = 0
         self.end_costs: Scores | None = None
-        self.within = self._relevant(targets, allowed)
+        self.within, self.asked = self._relevant(targets, allowed)
         self.table: _Table = defaultdict(dict)
         self._fill_table()
         self._best: dict[frozenset[int], dict[int, float]] = {}
 
-    def _relevant(self, targets: frozenset[int], allowed: NDArray[np.bool_] | None) -> set[int]:
-        """Tools from which the wanted type can be reached within the length of a solution."""
+    def _relevant(
+        self, targets: frozenset[int], allowed: NDArray[np.bool_] | None
+    ) -> tuple[set[int], set[int]]:
+        """Tools from which the wanted type can be reached in so many steps, and what they need."""
         found: set[int] = set()
         seen, frontier = set(targets), set(targets)
         for _ in range(self.config.max_tools):
@@ -135,7 +137,7 @@ class _Space:
             if not frontier:
                 break
             seen |= frontier
-        return found
+        return found, seen
 
     def _bit(self, resource: int) -> int:
         return 1 << resource if resource < min(self.num_args, _MAX_ARGS) else 0
@@ -147,27 +149,36 @@ class _Space:
         """Knuth's algorithm: labels (node, arguments used) settle in order of cost."""
         graph = self.graph
         heap: list[tuple[float, int, int]] = []
+
+        def offer(tool: int, cost: float, used: int) -> None:
+            price = float(self.costs.tools[tool])
+            for node, share in graph.fees(tool):
+                if node in self.asked:
+                    heapq.heappush(heap, (cost + share * price, node, used))
+
         for resource, nodes in enumerate(self.resources):
-            heap += [(self._price(resource), node, self._bit(resource)) for node in nodes]
+            for node in nodes & self.asked:
+                heap.append((self._price(resource), node, self._bit(resource)))
+        heapq.heapify(heap)
         for tool in self.within:
             skipped = sum(need.skip for need in graph.needs[tool])
             if skipped < math.inf:
-                heap += [(skipped + self._fee(tool, node), node, 0) for node in graph.given(tool)]
-        heapq.heapify(heap)
+                offer(tool, skipped, 0)
         ways: dict[int, list[dict[int, float]]] = {}
         while heap:
             cost, node, mask = heapq.heappop(heap)
             settled = self.table[node]
-            if any(mask & other == mask for other in settled):  # no dearer, and uses as much
-                continue
+            if settled and any(mask & other == mask for other in settled):
+                continue  # no dearer, and it uses as much
             settled[mask] = cost
             for tool in graph.takers[node]:
                 if tool not in self.within:
                     continue
                 needs = graph.needs[tool]
-                into = ways.setdefault(
-                    tool, [{0: need.skip} if need.skip < math.inf else {} for need in needs]
-                )
+                into = ways.get(tool)
+                if into is None:
+                    into = [{0: need.skip} if need.skip < math.inf else {} for need in needs]
+                    ways[tool] = into
                 for slot, need in enumerate(needs):
                     if node not in need.nodes or into[slot].get(mask, math.inf) <= cost:
                         continue
@@ -175,12 +186,7 @@ class _Space:
                     self.touched += 1
                     others = [{mask: cost}, *into[:slot], *into[slot + 1 :]]
                     for used, total in _joined(others).items():
-                        for given in graph.given(tool):
-                            heapq.heappush(heap, (total + self._fee(tool, given), given, used))
-
-    def _fee(self, tool: int, node: int) -> float:
-        """What a tool pays itself for giving a node."""
-        return self.graph.share((node,)) * float(self.costs.tools[tool])
+                        offer(tool, total, used)
 
     def bound(self, partial: _Partial) -> float:
         """What the open needs cost at least, all arguments that are left over used among them."""

@@ -68,6 +68,8 @@ class SearchGraph:
     types: dict[str, frozenset[int]] = field(init=False, repr=False)
     _done: tuple[int, ...] = field(init=False, repr=False)
     _shares: tuple[float, ...] = field(init=False, repr=False)
+    _given: tuple[frozenset[int], ...] = field(init=False, repr=False)
+    _fees: tuple[tuple[tuple[int, float], ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derive who gives and who takes each node."""
@@ -93,6 +95,10 @@ class SearchGraph:
             for name in self.nodes
         )
         object.__setattr__(self, "_shares", tuple(shares))
+        given = tuple(frozenset().union(*(part.nodes for part in each)) for each in self.gives)
+        object.__setattr__(self, "_given", given)
+        fees = (tuple((node, self._shares[node]) for node in sorted(nodes)) for nodes in given)
+        object.__setattr__(self, "_fees", tuple(fees))
         types: dict[str, set[int]] = defaultdict(set)
         for node, name in enumerate(self.nodes):
             if not name.endswith("()"):
@@ -123,13 +129,17 @@ class SearchGraph:
         """The largest share of its cost that a tool pays for giving one of the nodes."""
         return max((self._shares[node] for node in nodes), default=0.0)
 
+    def fees(self, tool: int) -> tuple[tuple[int, float], ...]:
+        """The nodes that a tool gives, each with the share of its cost that it pays for that."""
+        return self._fees[tool]
+
     def done(self, tools: Iterable[int]) -> frozenset[int]:
         """The nodes that say that one of these tools has run."""
         return frozenset(self._done[tool] for tool in tools)
 
     def given(self, tool: int) -> frozenset[int]:
         """Every node that a tool gives, whatever the part."""
-        return frozenset().union(*(part.nodes for part in self.gives[tool]))
+        return self._given[tool]
 
 
 def likely_edges(
