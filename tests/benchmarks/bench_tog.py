@@ -35,10 +35,10 @@ from models.mentions import files_in
 from models.scorers import TextScorer
 from models.search_graph import SearchGraph, search_graph
 from models.solution_metrics import MEASURES, GoldSolution, judge, read_gold, summarise
-from models.solving import Scorer, SolvingConfig, solve_all
+from models.solving import Scorer, SolvingConfig, solve, solve_all
 from models.subtasks import Subtask, read_subtasks, score_decomposition
 from models.text import RememberingEmbedder, SentenceEmbedder
-from models.thoughts_on_graph import STRATEGIES, Costs, SearchConfig, search, tool_costs
+from models.thoughts_on_graph import STRATEGIES, Costs, SearchConfig, tool_costs
 from models.tog import TogPlanner
 from models.toolset import Resource
 from models.types import Plan
@@ -86,9 +86,9 @@ def lines(path: Path) -> Iterator[Any]:
 
 def read_requests(data: Path) -> list[Request]:
     """The requests; two decompositions are Python literals in the public file."""
-    raw = json.load(
-        gzip.open(data / "raw" / SPACE / "eval_data" / "tool100.json.gz", "rt", encoding="utf-8")
-    )
+    packed = data / "raw" / SPACE / "eval_data" / "tool100.json.gz"
+    with gzip.open(packed) as file:
+        raw = json.load(file)
     outputs = {row["instruction"]: row["output"] for rows in raw.values() for row in rows}
     golds = {value["id"]: read_gold(value, SPACE) for value in lines(HERE / "gold.jsonl")}
     found = []
@@ -256,24 +256,20 @@ def times(requests: Sequence[Request], graph: SearchGraph, scorer: Scorer, data:
     print("\nTimes of a subtask's search, scores given\n")
     print("| | p50 ms | p95 ms | max ms |\n|---|---|---|---|")
     cases = [
-        (s, suits)
-        for r in requests
-        for s, suits in zip(r.subtasks, scorer(r.subtasks), strict=True)
+        (subtask, suits)
+        for request in requests
+        for subtask, suits in zip(request.subtasks, scorer(request.subtasks), strict=True)
     ]
-    config = SearchConfig()
     for name in ("adaptive", "best-first"):
-        took = []
-        for subtask, suits in cases:
-            resources = graph.of_resources(subtask.args)
-            targets = graph.of_type(subtask.returns[0])
-            costs = Costs(tool_costs(suits.tools, config))
-            start = time.perf_counter()
-            if name == "adaptive":
-                search(graph, resources, targets, suits.tools, costs, config)
-            else:
-                best_first(graph, resources, targets, costs, config)
-            took.append((time.perf_counter() - start) * 1000)
-        _time_row(f"{name}, 59 tools, no domains", took)
+        for use_domains in (True, False):
+            config = SolvingConfig(strategy=name, use_domains=use_domains)
+            took = []
+            for subtask, suits in cases:
+                start = time.perf_counter()
+                solve(graph, subtask, suits, config)
+                took.append((time.perf_counter() - start) * 1000)
+            told = "the domains of the subtask" if use_domains else "all domains"
+            _time_row(f"{name}, 59 tools, {told}", took)
     aws = data / "aws_operations"
     if not aws.exists():
         return
