@@ -5,27 +5,32 @@ and a short list of English orders.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from models.clauses import clauses
 from models.mentions import FileTypes, Mention, files_in, refers_back
 
 _ORDERS = frozenset({
-    "add", "answer", "apply", "attach", "blur", "build", "calculate", "change", "check",
-    "classify", "clean", "clip", "combine", "compare", "compute", "convert", "copy", "count",
-    "create", "crop", "cut", "delete", "describe", "detect", "determine", "display",
-    "download", "draw", "edit", "eliminate", "erase", "estimate", "explain", "export",
-    "extract", "fetch", "fill", "filter", "find", "fix", "flip", "format", "generate", "get",
-    "give", "group", "highlight", "identify", "invert", "isolate", "join", "keep", "label",
-    "list", "locate", "look", "make", "mark", "measure", "merge", "mix", "normalize", "open",
-    "paint", "paste", "place", "play", "plot", "point", "print", "process", "produce",
-    "provide", "put", "read", "recognize", "remove", "rename", "render", "replace", "report",
-    "reset", "resize", "return", "rotate", "run", "save", "say", "scale", "search", "segment",
-    "select", "send", "separate", "set", "share", "shorten", "show", "sort", "speak", "speed",
-    "split", "spot", "store", "summarise", "summarize", "swap", "tag", "take", "tell",
-    "transcribe", "transform", "translate", "trim", "turn", "update", "use", "verify",
-    "write", "zoom",
+    "add", "answer", "append", "apply", "arrange", "attach", "average", "blend", "blur",
+    "boil", "boost", "build", "calculate", "change", "chart", "check", "chop", "classify",
+    "clean", "clear", "clip", "combine", "compare", "compose", "compress", "compute",
+    "convert", "copy", "count", "create", "crop", "cut", "decode", "delete", "describe",
+    "detect", "determine", "display", "do", "download", "draw", "drop", "dump", "edit",
+    "eliminate", "encode", "enlarge", "erase", "estimate", "explain", "export", "extract",
+    "fetch", "fill", "filter", "find", "fix", "flip", "format", "generate", "get", "give",
+    "glue", "grab", "group", "hang", "highlight", "identify", "invert", "isolate", "join",
+    "keep", "label", "list", "load", "locate", "look", "lower", "make", "mark", "measure",
+    "merge", "mirror", "mix", "move", "narrow", "normalize", "open", "order", "paint",
+    "paste", "pick", "picture", "place", "play", "plot", "point", "print", "process",
+    "produce", "provide", "pull", "put", "raise", "rank", "read", "recognize", "redo",
+    "reduce", "remove", "rename", "render", "repeat", "replace", "report", "reset", "resize",
+    "return", "reverse", "rewrite", "rotate", "run", "save", "say", "scale", "search",
+    "segment", "select", "send", "separate", "set", "share", "shift", "shorten", "show",
+    "shrink", "slice", "soften", "sort", "speak", "speed", "split", "spot", "squeeze",
+    "stick", "store", "stretch", "strip", "sum", "summarise", "summarize", "swap", "tag",
+    "take", "tell", "tint", "total", "transcribe", "transform", "translate", "trim", "turn",
+    "type", "update", "use", "verify", "write", "zoom",
 })  # fmt: skip
 """Orders that people begin a sentence with."""
 
@@ -53,12 +58,14 @@ class Task:
     Attributes:
         text: Its words.
         files: What it names.
+        makes: Files that it wants made: names for a result, no inputs.
         refers_back: It speaks of something that came before it.
     """
 
     text: str
     files: tuple[Mention, ...]
     refers_back: bool
+    makes: tuple[Mention, ...] = ()
 
 
 def verbs_of(descriptions: Iterable[str]) -> frozenset[str]:
@@ -107,7 +114,39 @@ def tasks_of(request: str, types: FileTypes, verbs: frozenset[str]) -> list[Task
         joined[-1] = f"{joined[-1]} {told}"
     elif told:
         joined.append(told)
-    return [Task(text, tuple(files_in(text, types)), refers_back(text)) for text in joined]
+    tasks: list[Task] = []
+    for text in joined:
+        task = _task(text, types)
+        if tasks and task.files and _SAME.search(text):
+            task = replace(task, text=_with_files(tasks[-1], task.files))
+        tasks.append(task)
+    return tasks
+
+
+_SAME = re.compile(r"\b(?:do|does|the)\s+(?:so|the\s+same|same)\b|\blikewise\b", re.IGNORECASE)
+
+
+def _with_files(earlier: Task, files: Sequence[Mention]) -> str:
+    """The words of an earlier task for other files: what "the same for x.png" says."""
+    text = earlier.text
+    for old, new in zip(earlier.files, files, strict=False):
+        text = text.replace(old.value, new.value)
+    return text
+
+
+_SAVES = re.compile(
+    r"\b(?:save|put|store|write|export|keep|dump|record|call|name|file)\b[^.!?]*"
+    r"\b(?:as|into|in|to|under|called|named|it)\s+(?:a\s+file\s+)?(?:called\s+|named\s+)?[\"'“]?$",
+    re.IGNORECASE,
+)
+
+
+def _task(text: str, types: FileTypes) -> Task:
+    """A task with the files that it works on, apart from those that it wants to be made."""
+    files = files_in(text, types)
+    makes = tuple(f for f in files if _SAVES.search(text[: f.start]))
+    known = tuple(f for f in files if f not in makes)
+    return Task(text, known, refers_back(text) or bool(makes and not known), makes)
 
 
 _TELLS = re.compile(

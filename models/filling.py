@@ -7,13 +7,13 @@ no word of the request gives stays open: a value is never invented.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from models.fields import words_of
-from models.mentions import phrase_of, quoted_in
+from models.mentions import base_forms, phrase_of, quoted_in
 from models.types import Argument
 
 
@@ -60,7 +60,7 @@ def _parameters(text: str) -> Iterable[Parameter]:
             )
 
 
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]*[A-Za-z]*\.\w)")
+_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?!\w*\.\w)")
 _NUMERIC = frozenset({"integer", "int", "number", "float", "double"})
 _TEXTUAL = frozenset({"string", "str", "text"})
 _NUMBER_WORDS = {
@@ -75,6 +75,7 @@ def fill_step(
     arguments: Sequence[Argument],
     text: str,
     others: Sequence[Contract] = (),
+    verbs: Collection[str] = (),
 ) -> tuple[Argument, ...]:
     """The arguments of one step with what the words of its task say; others stay as they are.
 
@@ -85,10 +86,11 @@ def fill_step(
         arguments: As the search bound them.
         text: Words of the task.
         others: Contracts of the other steps of the same task: their numbers are theirs.
+        verbs: Words that say what to do: no value.
     """
     told = {p.name: p for p in contract.parameters}
     taken = [str(a.value) for a in arguments if isinstance(a.value, str) and "." in a.value]
-    words = _Words(text, taken, contract, others)
+    words = _Words(text, taken, contract, others, verbs)
     filled = []
     open_numbers = [
         a.name for a in arguments if not a.is_filled and _kind(told.get(a.name)) == "number"
@@ -115,7 +117,8 @@ def _kind(parameter: Parameter | None) -> str:
         return "number"
     if kinds & {"boolean", "bool"}:
         return "boolean"
-    return "text" if not kinds or kinds & _TEXTUAL else ""
+    is_choice = parameter.type.casefold().startswith(("enum[", "literal["))
+    return "text" if is_choice or not kinds or kinds & _TEXTUAL else ""
 
 
 def _value(
@@ -128,22 +131,23 @@ def _value(
         return True if words.speaks_of(parameter) else None
     if kind != "text":
         return None
-    options = options_of(parameter.description)
+    options = options_of(parameter)
     if options:
         return words.option(options)
     return words.passage(parameter)
 
 
 _OPTIONS = re.compile(
-    r"(?:one of|either|:|\()\s*"
+    r"(?:one of|either):?\s*"
     r"((?:[\"'`]?\w+[\"'`]?\s*(?:,|\bor\b|/|\|)\s*(?:or\s+)?)+[\"'`]?\w+[\"'`]?)",
     re.IGNORECASE,
 )
 
 
-def options_of(description: str) -> tuple[str, ...]:
-    """The choices that a parameter's description lists: "one of sum, mean, min, max or count"."""
-    found = _OPTIONS.search(description)
+def options_of(parameter: Parameter) -> tuple[str, ...]:
+    """The choices of a parameter: of its type ("enum[sum, mean]"), or told in its description."""
+    stated = re.match(r"(?:enum|literal)\[(.*)\]", parameter.type, re.IGNORECASE)
+    found = stated or _OPTIONS.search(parameter.description)
     if not found:
         return ()
     parts = re.split(r"\s*(?:,|\bor\b|/|\|)\s*", found[1])
@@ -176,9 +180,10 @@ class _Words:
         taken: Sequence[str],
         contract: Contract,
         others: Sequence[Contract],
+        verbs: Collection[str],
     ) -> None:
-        self.text = text
-        bare = text
+        self.verbs = verbs
+        bare = re.sub(r"(\d)\s*[x×]\s*(\d)", r"\1 by \2", text)
         for passage in taken:
             bare = bare.replace(passage, " | ")
         self.bare = bare
@@ -244,6 +249,9 @@ class _Words:
 
     def passage(self, parameter: Parameter) -> str | None:
         """A passage for a text parameter: quoted, beside the parameter's name, or what is left."""
+        made = _MADE.findall(self.bare)
+        if made and words_of(parameter.name)[-1:] in (("name",), ("filename",)):
+            return str(made[-1])
         for quote in self.quotes:
             if quote not in self.used:
                 self.used.add(quote)
@@ -255,7 +263,9 @@ class _Words:
             )
             for match in re.finditer(pattern, self.bare, re.IGNORECASE):
                 value = match[1] or match[2]
-                if value.casefold() not in _COMMON and value not in self.used:
+                folded = value.casefold()
+                is_verb = base_forms(folded) & set(self.verbs)
+                if folded not in _COMMON and not is_verb and value not in self.used:
                     self.used.add(value)
                     return value
         own = {
@@ -264,13 +274,15 @@ class _Words:
             for word in re.findall(r"[A-Za-z]+", one.description)
         }
         synonyms = {word for phrases in _SYNONYMS.values() for p in phrases for word in p.split()}
-        phrase = phrase_of(self.bare, tuple(self.used), own | synonyms | set(_SYNONYMS))
+        ignored = own | synonyms | set(_SYNONYMS) | set(self.verbs)
+        phrase = phrase_of(self.bare, tuple(self.used), ignored)
         if phrase:
             self.used.add(phrase)
             return phrase
         return None
 
 
+_MADE = re.compile(r"[\w~-][\w.~/-]*\.[A-Za-z]\w{1,4}\b")
 _COMMON = frozenset({
     "the", "a", "an", "of", "in", "by", "on", "to", "for", "from", "and", "or", "with", "its", "it",
     "that", "this", "each", "be", "is",

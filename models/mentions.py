@@ -6,7 +6,6 @@ type say about extensions, and by a type's name beside the file ("the edge map x
 
 import mimetypes
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -146,21 +145,32 @@ def refers_back(text: str) -> bool:
 
 _FUNCTION_WORDS = frozenset({
     "a", "able", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any",
-    "are", "as", "at", "audio", "be", "been", "before", "being", "below", "between", "both",
-    "but", "by", "called", "can", "check", "clip", "could", "did", "do", "document", "does",
-    "doing", "down", "during", "each", "every", "few", "file", "files", "find", "for", "from",
-    "further", "get", "give", "had", "has", "have", "having", "he", "help", "her", "here",
-    "hers", "him", "his", "how", "i", "if", "image", "images", "in", "interested", "into",
-    "is", "it", "its", "itself", "just", "kindly", "know", "let", "like", "located", "make",
-    "may", "me", "more", "most", "my", "named", "need", "no", "nor", "not", "now", "of",
-    "off", "on", "once", "only", "or", "other", "our", "out", "output", "over", "own",
-    "photo", "photos", "picture", "pictures", "please", "possible", "recording", "result",
-    "results", "same", "see", "she", "should", "so", "some", "such", "table", "tell", "text",
-    "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those",
-    "through", "to", "too", "under", "until", "up", "us", "very", "video", "videos", "want",
-    "was", "we", "were", "what", "when", "where", "which", "while", "who", "whom", "why",
-    "will", "with", "wonder", "would", "you", "your", "yours",
+    "anything", "are", "as", "at", "audio", "be", "been", "before", "being", "below",
+    "between", "both", "but", "by", "called", "can", "check", "clip", "come", "could", "did",
+    "do", "document", "does", "doing", "down", "during", "each", "every", "everything", "few",
+    "file", "files", "find", "for", "from", "further", "get", "give", "go", "had", "has",
+    "have", "having", "he", "help", "her", "here", "hers", "him", "his", "how", "i", "if",
+    "image", "images", "in", "interested", "into", "is", "it", "its", "itself", "just",
+    "kindly", "know", "let", "like", "located", "make", "many", "may", "me", "more", "most",
+    "much", "my", "named", "need", "no", "nor", "not", "now", "of", "off", "on", "once",
+    "only", "or", "other", "our", "out", "output", "over", "own", "per", "photo", "photos",
+    "picture", "pictures", "please", "possible", "put", "recording", "result", "results", "s",
+    "same", "see", "she", "should", "so", "some", "something", "such", "table", "tell",
+    "text", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this",
+    "those", "through", "to", "too", "under", "until", "up", "us", "very", "video", "videos",
+    "want", "was", "we", "were", "what", "whats", "when", "where", "which", "while", "who",
+    "whom", "why", "will", "with", "wonder", "would", "you", "your", "yours",
 })  # fmt: skip
+
+
+def base_forms(word: str) -> set[str]:
+    """A word and what it may be an ending of: "ordered" of "order", "sorting" of "sort"."""
+    forms = {word}
+    for ending in ("ed", "ing", "es", "s"):
+        if word.endswith(ending) and len(word) > len(ending) + 2:
+            stem = word.removesuffix(ending)
+            forms |= {stem, f"{stem}e", stem[:-1] if stem[-1] == stem[-2] else stem}
+    return forms
 
 
 def phrase_of(text: str, taken: Collection[str] = (), ignored: Collection[str] = ()) -> str:
@@ -171,12 +181,13 @@ def phrase_of(text: str, taken: Collection[str] = (), ignored: Collection[str] =
         taken: Passages that stand for themselves, such as files: they are left out.
         ignored: Words that say what to do, not with what, lower-case.
     """
+    ignored = frozenset(ignored)
     for passage in sorted(taken, key=len, reverse=True):
         text = text.replace(passage, " | ")
     runs: list[list[str]] = [[]]
-    for word in re.findall(r"[^\W_][\w'-]*|[|,.;:?!]", text):
-        folded = word.casefold()
-        if word in "|,.;:?!" or folded in _FUNCTION_WORDS or folded in ignored:
+    for word in re.findall(r"[^\W_][\w'’-]*|[|,.;:?!]", text):
+        folded = re.sub(r"['’]\w*$", "", word.casefold())
+        if word in "|,.;:?!" or folded in _FUNCTION_WORDS or base_forms(folded) & ignored:
             runs.append([])
         else:
             runs[-1].append(word)
@@ -184,10 +195,8 @@ def phrase_of(text: str, taken: Collection[str] = (), ignored: Collection[str] =
     return " ".join(next(run for run in runs if len(run) == longest))
 
 
-def group_by_type(mentions: Iterable[Mention]) -> dict[str, list[Mention]]:
-    """Distinct values by type, in order."""
-    groups: dict[str, list[Mention]] = defaultdict(list)
-    for mention in mentions:
-        if all(mention.value != other.value for other in groups[mention.type]):
-            groups[mention.type].append(mention)
-    return dict(groups)
+SEVERAL = re.compile(
+    r"\b(?:both|them|these|those|together|side\s+by\s+side|each\s+other|the\s+two|one\s+after)\b",
+    re.IGNORECASE,
+)
+"""A clause that speaks of several results at once."""

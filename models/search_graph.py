@@ -6,6 +6,7 @@ names of parameters and of the parts of results.
 """
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class SearchGraph:
     index: dict[str, int] = field(init=False, repr=False)
     types: dict[str, frozenset[int]] = field(init=False, repr=False)
     _done: tuple[int, ...] = field(init=False, repr=False)
+    _files: frozenset[int] = field(init=False, repr=False)
     _shares: tuple[float, ...] = field(init=False, repr=False)
     _given: tuple[frozenset[int], ...] = field(init=False, repr=False)
     _fees: tuple[tuple[tuple[int, float], ...], ...] = field(init=False, repr=False)
@@ -91,7 +93,11 @@ class SearchGraph:
             for kind in f.types
         }
         shares = (
-            1.0 if name in typed else 0.0 if name.endswith("()") else NAME_SHARE
+            1.0
+            if name in typed or name.endswith(_ANY_FILE)
+            else 0.0
+            if name.endswith("()")
+            else NAME_SHARE
             for name in self.nodes
         )
         object.__setattr__(self, "_shares", tuple(shares))
@@ -99,9 +105,11 @@ class SearchGraph:
         object.__setattr__(self, "_given", given)
         fees = (tuple((node, self._shares[node]) for node in sorted(nodes)) for nodes in given)
         object.__setattr__(self, "_fees", tuple(fees))
+        files = (node for name, node in number.items() if name.endswith(_ANY_FILE))
+        object.__setattr__(self, "_files", frozenset(files))
         types: dict[str, set[int]] = defaultdict(set)
         for node, name in enumerate(self.nodes):
-            if not name.endswith("()"):
+            if not name.endswith(("()", _ANY_FILE)):
                 types[name.rpartition("/")[2].rpartition(".")[2].casefold()].add(node)
         object.__setattr__(self, "givers", tuple(tuple(sorted(tools)) for tools in givers))
         object.__setattr__(self, "takers", tuple(tuple(sorted(tools)) for tools in takers))
@@ -122,8 +130,11 @@ class SearchGraph:
         return self.types.get(short_type(name), frozenset())
 
     def of_resources(self, resources: Iterable[Resource]) -> list[frozenset[int]]:
-        """What each resource may fill."""
-        return [self.of_type(resource.type) for resource in resources]
+        """What each resource may fill: nodes of its type; a file any plain file parameter too."""
+        return [
+            self.of_type(resource.type) | (self._files if is_file(resource.value) else frozenset())
+            for resource in resources
+        ]
 
     def share(self, nodes: Iterable[int]) -> float:
         """The largest share of its cost that a tool pays for giving one of the nodes."""
@@ -292,6 +303,21 @@ def _done(key: str) -> str:
     return f"{key}()"
 
 
+_ANY_FILE = "/<file>"
+_FILE_NAMES = frozenset({"file", "path", "filename", "filepath"})
+
+
+def is_file(value: object) -> bool:
+    """Whether a value looks like the name of a file."""
+    return isinstance(value, str) and bool(re.fullmatch(r"[^\s\"'<>|]+\.[A-Za-z]\w{0,4}", value))
+
+
 def _own(namespace: str, f: Field) -> set[str]:
-    """Nodes of the catalogue's own types: they join whatever the fields are called."""
+    """Nodes of the catalogue's own types: they join whatever the fields are called.
+
+    A parameter without such a type that is called a file takes any file.
+    """
+    words = words_of(f.name)
+    if not f.types and words and words[-1] in _FILE_NAMES:
+        return {f"{namespace}{_ANY_FILE}"}
     return {f"{namespace}/{name.rpartition('.')[2]}" for name in f.types}

@@ -18,7 +18,7 @@ from models.best_first import best_first
 from models.decomposing import Task, asks, tasks_of, verbs_of
 from models.fields import Field
 from models.filling import Contract, fill_step, read_contracts
-from models.mentions import FileTypes, Mention, files_in, phrase_of, quoted_in
+from models.mentions import SEVERAL, FileTypes, Mention, files_in, phrase_of, quoted_in
 from models.scorers import TextScorer
 from models.search_graph import SearchGraph, search_graph
 from models.solutions import Solution
@@ -150,7 +150,7 @@ class TogPlanner:
                 self._bound(f, plan, earlier, known, used) for f in self.graph.signatures[key].takes
             ]
             beside = [self.contracts[other] for other in plan.tools if other != key]
-            steps.append(fill_step(self.contracts[key], step, request, beside))
+            steps.append(fill_step(self.contracts[key], step, request, beside, self.verbs))
         return replace(plan, arguments=tuple(steps))
 
     def _bound(
@@ -180,7 +180,8 @@ class TogPlanner:
         for place, (key, text) in enumerate(zip(plan.tools, texts, strict=True)):
             others = [t for i, t in enumerate(plan.tools) if i != place and texts[i] == text]
             beside = [self.contracts[other] for other in others]
-            steps.append(fill_step(self.contracts[key], plan.arguments[place], text, beside))
+            own = fill_step(self.contracts[key], plan.arguments[place], text, beside, self.verbs)
+            steps.append(own)
         return replace(plan, arguments=tuple(steps))
 
     def decompose(self, request: str, resources: Sequence[Resource] = ()) -> Decomposed:
@@ -205,7 +206,7 @@ class TogPlanner:
     def _scored(self, task: Task) -> Subtask:
         """A task as scorers read it: without files and what they are, which search sees to."""
         text = task.text
-        for mention in task.files:
+        for mention in (*task.files, *task.makes):
             text = text.replace(mention.value, " ")
         kinds = {short_type(mention.type) for mention in task.files if mention.type}
         text = _pattern({*kinds, "file", "picture", "photo"}).sub(" ", text)
@@ -257,18 +258,18 @@ class TogPlanner:
     ) -> tuple[Subtask | None, list[Solution], int]:
         """One task with the files of this round: the best of the ways to read what it works on."""
         named = [Resource(f.value, f.type) for f in files]
-        typed = [r for r in named if self.graph.of_type(r.type)]
+        usable = self.graph.of_resources(named)
+        typed = [r for r, nodes in zip(named, usable, strict=True) if nodes]
         made = [
             Resource(f"<GENERATED>-{subtask.id}", kind, str(subtask.id))
             for subtask in reversed(subtasks)
             for kind in subtask.returns[:1]
         ]
         quoted = [Resource(q.value, TEXT) for q in quoted_in(task.text)]
-        phrase = phrase_of(
-            task.text, [f.value for f in task.files], self.verbs | self.types.types.keys()
-        )
+        mentioned = [f.value for f in (*task.files, *task.makes)]
+        phrase = phrase_of(task.text, mentioned, self.verbs | self.types.types.keys())
         said = quoted or ([Resource(phrase, TEXT)] if phrase else [])
-        if asks(task.text):
+        if asks(task.text) and not quoted:
             said = [Resource(task.text, TEXT)]
         said = said if self.graph.of_type(TEXT) else []
         earlier = [r for r in reversed(seen) if r.value not in {n.value for n in named}]
@@ -277,13 +278,15 @@ class TogPlanner:
             readings.append((0.0, typed))
             if made and task.refers_back:
                 readings.append((0.0, [*typed, made[0]]))
+        elif len(made) > 1 and made[0].type == made[1].type and SEVERAL.search(task.text):
+            readings += [(0.0, [made[1], made[0]]), (0.0, made[:1])]
         elif made and (task.refers_back or not quoted):
-            readings += [(0.0, made[:1]), *((0.0, [one]) for one in earlier[:2])]
+            readings += [(0.0, made[:1]), *((0.5, [one]) for one in earlier[:2])]
         elif earlier and task.refers_back:
             readings.append((0.0, earlier[:1]))
         readings.append((self.config.unused_cost * bool(readings), []))
         if said:
-            price = self.config.unused_cost if quoted else self.config.unsaid_cost
+            price = self.config.unsaid_cost
             readings = [(extra, [*args, *said[:2]]) for extra, args in readings] + [
                 (extra + price, args) for extra, args in readings
             ]

@@ -275,9 +275,8 @@ def times(requests: Sequence[Request], graph: SearchGraph, scorer: Scorer, data:
         return
     start = time.perf_counter()
     big = search_graph(node_frame(aws, "aws"), strict_only=True)
-    print(
-        f"| building the graph of {len(big.keys):,} operations: {time.perf_counter() - start:.1f} s | | | |"
-    )
+    took_s = time.perf_counter() - start
+    print(f"| building the graph of {len(big.keys):,} operations: {took_s:.1f} s | | | |")
     generator = np.random.default_rng(0)
     config = SearchConfig(max_tools=10, max_visits=2000, step_cost=0.5)
     took = []

@@ -121,11 +121,24 @@ def _types(spec: Any, root: dict[str, Any], depth: int) -> Iterator[str]:
         yield from _refined("array", spec, root, depth)
 
 
+_MOST_CHOICES = 20
+_CHOICE = re.compile(r"\w[\w .:/-]{0,39}")
+
+
+def _choices(values: list[Any]) -> list[str]:
+    """A few short words to choose from, as a type: ``enum[asc, desc]``."""
+    words = [value for value in values if isinstance(value, str) and _CHOICE.fullmatch(value)]
+    is_short = 0 < len(values) <= _MOST_CHOICES and len(words) == len(values)
+    return [f"enum[{', '.join(words)}]"] if is_short else []
+
+
 def _refined(name: str, spec: dict[str, Any], root: dict[str, Any], depth: int) -> Iterator[str]:
     """A JSON type, made exact where the source has a type of its own."""
     own: list[str] = []
     if name == "string" and isinstance(spec.get("format"), str):
         own = [kind for kind in (spec["format"].strip(),) if _is_own(kind)]
+    elif name == "string" and isinstance(spec.get("enum"), list):
+        own = _choices(spec["enum"])
     elif name == "array":
         kinds = dict.fromkeys(_types(spec.get("items"), root, depth + _ARRAY_DEPTH))
         own = [f"array[{kind}]" for kind in kinds if kind.startswith("array[") or _is_own(kind)]
