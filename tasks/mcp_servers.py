@@ -2,7 +2,7 @@
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -34,36 +34,42 @@ def list_server(server: Sequence[str] | str, timeout_s: float) -> Listing:
         SourceFailed: It gives no list in time, none that ends, or none that stands still.
     """
     name = server if isinstance(server, str) else shlex.join(server)
-    wanted: StdioServerParameters | str
-    if isinstance(server, str):
-        wanted = server
-    else:
-        wanted = StdioServerParameters(command=server[0], args=[*server[1:]], cwd=Path.cwd())
+    wanted = server if isinstance(server, str) else command_of(server)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
             return anyio.run(_list_tools, wanted, timeout_s, log)
         except SourceFailed:
             raise
         except BaseException as error:
-            reasons = list(_reasons(error))
+            reasons = list(reasons_of(error))
             if any(isinstance(one, (KeyboardInterrupt, SystemExit)) for one in reasons):
                 raise
             for one in reasons:
                 if isinstance(one, SourceFailed):
                     raise one from error
-            raise failed(name, _told(reasons, timeout_s) + _last_line(log)) from error
+            raise failed(name, told(reasons, timeout_s) + last_line(log)) from error
 
 
-def _reasons(error: BaseException) -> Iterator[BaseException]:
+def command_of(
+    server: Sequence[str], environment: Mapping[str, str] | None = None
+) -> StdioServerParameters:
+    """How a server is started: in this folder, with the SDK's few variables and those given."""
+    return StdioServerParameters(
+        command=server[0], args=[*server[1:]], env=dict(environment or {}), cwd=Path.cwd()
+    )
+
+
+def reasons_of(error: BaseException) -> Iterator[BaseException]:
     """What is behind the groups that concurrent code raises."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
-            yield from _reasons(one)
+            yield from reasons_of(one)
     else:
         yield error
 
 
-def _told(reasons: list[BaseException], timeout_s: float) -> str:
+def told(reasons: list[BaseException], timeout_s: float) -> str:
+    """What went wrong, in one line, without the groups around it."""
     first = reasons[0]
     if isinstance(first, TimeoutError):
         return f"no list within {timeout_s:g} s"
@@ -71,7 +77,7 @@ def _told(reasons: list[BaseException], timeout_s: float) -> str:
     return f"{type(first).__name__}: {text}" if text else type(first).__name__
 
 
-def _last_line(log: TextIO) -> str:
+def last_line(log: TextIO) -> str:
     """The end of what the server wrote to its standard error."""
     log.seek(0)
     lines = [line.strip() for line in log.read()[-4000:].splitlines() if line.strip()]
@@ -112,7 +118,7 @@ async def _list_tools(
         async with client, anyio.create_task_group() as group:
             await group.start(_subscribe, client, lambda: changed.set())
             for _ in range(MAX_LISTINGS):
-                pages = await _pages(client)
+                pages = await all_pages(client)
                 await anyio.sleep(_LATE_S if _tells(client) else 0)
                 if not changed.is_set():
                     break
@@ -152,7 +158,7 @@ async def _subscribe(
             task_status.started()
 
 
-async def _pages(client: Client) -> list[ListToolsResult]:
+async def all_pages(client: Client) -> list[ListToolsResult]:
     """Every page; a cursor that comes again would go round for ever."""
     pages: list[ListToolsResult] = []
     seen: set[str] = set()
