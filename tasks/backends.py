@@ -7,7 +7,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, TypeVarTuple
 
@@ -151,8 +150,6 @@ class Background:
                 "expected a result, but the tools were closed during the call: nobody knows "
                 "whether it did its work."
             ) from error
-        except Late as error:  # the coroutine's own time-out, or one that does not give up
-            raise TimeoutError(*error.args) from error
         finally:
             future.cancel()
 

@@ -82,7 +82,7 @@ def sync(
 
 def _located(path: str) -> tuple[str, str]:
     """A source with its default namespace; files are found as ingest finds them."""
-    if is_remote(path) or path.startswith("python:"):
+    if is_remote(path) or path.startswith(("python:", "entrypoint:")):
         return path, ""
     found = find_files([path.removeprefix("openapi:")])
     named = {file.name: (file, name) for file, name, _ in found}
@@ -142,7 +142,11 @@ def diff(settings: Settings, old: str | None = None, new: str | None = None) -> 
 
 def _state_of_source(settings: Settings, text: str, known: list[str]) -> State:
     """The tools of a file or server, compared without storing them."""
-    if not (is_remote(text) or text.startswith(("python:", "openapi:")) or Path(text).exists()):
+    if not (
+        is_remote(text)
+        or text.startswith(("python:", "entrypoint:", "openapi:"))
+        or Path(text).exists()
+    ):
         raise WrongUsage(
             "expected a namespace, NAMESPACE@WHEN, a delivery, a UTC time or a file, got "
             f"{text!r}; namespaces: {', '.join(known) or 'none yet'}."

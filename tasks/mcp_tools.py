@@ -71,9 +71,9 @@ class McpTools(Backend):
     """The tools of one server, which is started, or connected to, at the first use.
 
     A server that ends is started anew by the next call, and so is one that is stuck: that said
-    nothing until a call ran out of time, and then does not list its tools either. A result is the server's structured
-    content where there is some; else its text, as an object where it is one in JSON; else objects
-    of ``type``, ``mimeType`` and ``data``.
+    nothing until a call ran out of time, and then does not list its tools either. A result is the
+    server's structured content where there is some; else its text, as an object where it is one in
+    JSON; else objects of ``type``, ``mimeType`` and ``data``.
 
     An error of a tool is permanent unless the server says otherwise: by a field ``retryable`` or
     ``retry_after`` in ``_meta``, structured content or an object in its text, or by words such as
@@ -294,10 +294,12 @@ class _Session:
 
     async def _probe(self) -> None:
         """Give up a server that lists its tools no more, unless another call is waiting for it."""
+        is_alive = False
         try:
             with anyio.move_on_after(_PROBE_S), contextlib.suppress(MCPError, SourceFailed):
                 await self._list()
-            if self._is_stale and self._num_calls == 0:
+                is_alive = True
+            if not is_alive and self._num_calls == 0:
                 self.over.set()
         finally:
             self._is_trusted.set()

@@ -7,7 +7,8 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,37 @@ _ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], |.]+\s+)?(\w+)\s*:\s*(.*)$")
 
 
+ENTRY_POINTS = "toolatlas.tools"
+"""The group in which installed packages offer tools: a module, a function, or a dict of them."""
+
+
 def list_functions(text: str) -> Listing:
     """The public functions of a module that the user names, or one of them."""
+    return Listing([_function_tool(key, value) for key, value in functions_of(text).items()])
+
+
+def functions_of(text: str) -> dict[str, Callable[..., Any]]:
+    """The functions that the user names, under the names of their tools.
+
+    Args:
+        text: ``MODULE`` or ``FILE.py`` for its public functions, or with ``:ATTRIBUTE`` behind it
+            for one function or a dict of them.
+
+    Raises:
+        SourceFailed: The module cannot be imported.
+        WrongUsage: It has no such attribute.
+        UnreadableInput: It has no public functions.
+    """
     name, _, wanted = text.partition(":")
-    module = _import(name)
+    module = import_module(name)
     if wanted:
-        function = getattr(module, wanted, None)
-        if not callable(function):
+        found = getattr(module, wanted, None)
+        if isinstance(found, Mapping):
+            functions = {str(key): value for key, value in found.items() if callable(value)}
+        elif callable(found):
+            functions = {wanted: found}
+        else:
             raise WrongUsage(f"expected a function in {name}, got {wanted!r}, which it has not.")
-        functions = {wanted: function}
     else:
         offered = getattr(module, "__all__", None)
         functions = {
@@ -44,10 +67,26 @@ def list_functions(text: str) -> Listing:
         raise UnreadableInput(
             f"expected public functions in the module {name}, found none: nothing was changed."
         )
-    return Listing([_function_tool(key, value) for key, value in functions.items()])
+    return functions
 
 
-def _import(name: str) -> types.ModuleType:
+def entry_point(name: str) -> str:
+    """What an installed package offers under a name, as text for ``functions_of``.
+
+    Raises:
+        WrongUsage: None offers it.
+    """
+    offered = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    if name not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        raise WrongUsage(
+            f"expected an entry point of the group {ENTRY_POINTS}, got {name}; installed: {known}."
+        )
+    return offered[name].replace(" ", "")
+
+
+def import_module(name: str) -> types.ModuleType:
+    """The module of a name or a file; what is beside the user comes first."""
     try:
         if name.endswith(".py"):
             path = Path(name).expanduser().resolve()

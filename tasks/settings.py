@@ -8,6 +8,7 @@ import contextlib
 import difflib
 import hashlib
 import os
+import re
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -113,6 +114,23 @@ class Settings(BaseSettings):
     max_removed_share: float = Field(
         0.5, ge=0, le=1, description="of a catalogue's tools, that one sync may remove unasked"
     )
+    execute_servers: dict[str, str] = Field(
+        {},
+        description="how execution reaches the tools of a namespace: what catalogue sync takes, or "
+        "entrypoint:NAME; behind an OpenAPI document, the address of its API where it differs",
+    )
+    execute_secrets: dict[str, str] = Field(
+        {},
+        description="names of environment variables that hold secrets, by namespace/NAME: a "
+        "security scheme of an OpenAPI document, bearer of an MCP server at an address, or a "
+        "variable of one that is started",
+    )
+    allowed_tools: tuple[str, ...] = Field(
+        (), description="glob patterns on namespace/name that execution may call; default none"
+    )
+    destructive: Literal["refuse", "ask", "allow"] = Field(
+        "refuse", description="what execution does with allowed tools that may destroy something"
+    )
     train_pool: str | None = Field(None, description="work pool that trains; default in place")
     train_timeout_s: float = Field(6 * 3600.0, gt=0, description="seconds to wait for that pool")
 
@@ -151,6 +169,30 @@ class Settings(BaseSettings):
                 "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
             )
         return uri
+
+    @field_validator("execute_servers")
+    @classmethod
+    def _no_secrets_in_addresses(cls, servers: dict[str, str]) -> dict[str, str]:
+        for namespace, how in servers.items():
+            if not namespace or "/" in namespace:
+                raise ValueError(f"expected a namespace without a slash, got {namespace!r}")
+            if re.search(r"https?://[^/\s]*@", how):
+                raise ValueError(
+                    "expected no name or password in an address; name environment variables in "
+                    "execute_secrets"
+                )
+        return servers
+
+    @field_validator("execute_secrets")
+    @classmethod
+    def _names_of_variables(cls, secrets: dict[str, str]) -> dict[str, str]:
+        if not all(re.fullmatch(r"[^/]+/.+", name) for name in secrets):
+            raise ValueError("expected keys like namespace/NAME")
+        if not all(re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) for name in secrets.values()):
+            raise ValueError(
+                "expected names of environment variables in capitals, no password or key"
+            )
+        return secrets
 
     @field_validator("time_zone")
     @classmethod
@@ -288,6 +330,11 @@ def read_settings() -> Settings:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"expected a setting, got {name} in the environment{hint}")
     return Settings()
+
+
+def read_secret(variable: str) -> str | None:
+    """The secret in a variable that the settings name; None where there is none."""
+    return os.environ.get(variable, "").strip() or None
 
 
 def loopback_without_proxy() -> dict[str, str]:

@@ -15,7 +15,7 @@ import yaml
 
 from tasks.addresses import failed, is_loopback, shown
 from tasks.errors import WrongUsage
-from tasks.python_tools import list_functions
+from tasks.python_tools import entry_point, list_functions
 from warehouse.catalogue import Listing, listing_of, read_listing
 from warehouse.errors import UnreadableInput
 from warehouse.readers.stream import Item, parse
@@ -39,7 +39,8 @@ def list_source(source: str, *, timeout_s: float = 60.0) -> Listing:
         source: A file (tools.jsonl, tool_desc, OpenAPI in JSON or YAML, saved tools/list);
             ``mcp:COMMAND ARGUMENTS`` for an MCP server over stdio; ``http(s)://...`` for one over
             streamable HTTP, or for an OpenAPI document (``mcp:http...`` and ``openapi:http...``
-            say which); ``python:MODULE``, ``python:MODULE:FUNCTION`` or ``python:FILE.py``.
+            say which); ``python:MODULE``, ``python:MODULE:FUNCTION`` or ``python:FILE.py``;
+            ``entrypoint:NAME`` for what an installed package offers.
         timeout_s: How long a server may take, in seconds.
 
     Raises:
@@ -52,19 +53,26 @@ def list_source(source: str, *, timeout_s: float = 60.0) -> Listing:
             rest = source.removeprefix(prefix).strip()
             if rest.startswith(("http://", "https://")):
                 return _from_mcp(rest, timeout_s)
-            return _from_mcp(_command(source, rest), timeout_s)
+            return _from_mcp(command_words(source, rest), timeout_s)
     if source.startswith("python:"):
         return list_functions(source.removeprefix("python:"))
+    if source.startswith("entrypoint:"):
+        return list_functions(entry_point(source.removeprefix("entrypoint:")))
     address = source.removeprefix("openapi:")
     if address.startswith(("http://", "https://")):
-        document = _fetch(address, timeout_s, must=source.startswith("openapi:"))
+        document = fetch_document(address, timeout_s, must=source.startswith("openapi:"))
         if document is not None:
             return _document(document, shown(address))
         return _from_mcp(address, timeout_s)
     return _from_file(Path(address).expanduser())
 
 
-def _command(source: str, text: str) -> list[str]:
+def command_words(source: str, text: str) -> list[str]:
+    """The words of a command behind ``mcp:``.
+
+    Raises:
+        WrongUsage: There is none.
+    """
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -88,6 +96,8 @@ def default_namespace(source: str, listing: Listing) -> str | None:
     """The namespace of a source that is no file: its server's name, its host, its module."""
     if source.startswith("python:"):
         return source.removeprefix("python:").removesuffix(".py").split(":")[0].rsplit("/", 1)[-1]
+    if source.startswith("entrypoint:"):
+        return source.removeprefix("entrypoint:")
     if not is_remote(source):
         return None
     if listing.server:
@@ -109,23 +119,32 @@ def _from_file(path: Path) -> Listing:
 
 def _document(text: bytes, name: str) -> Listing:
     """The tools of one document in JSON or YAML."""
-    try:
-        value = parse(text)
-    except (ValueError, RecursionError):
-        try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise UnreadableInput(
-                f"expected JSON or YAML in {name}, got text that is neither ({reason}): nothing "
-                "was changed."
-            ) from error
-        value = _plain(value)
+    value = parse_document(text, name)
     listing = listing_of([Item("document", text, value)], name)
     info = value.get("info") if isinstance(value, dict) else None
     if isinstance(info, dict) and isinstance(info.get("title"), str):
         listing.server = info["title"].strip() or None
     return listing
+
+
+def parse_document(text: bytes, name: str) -> Any:
+    """What a document in JSON or YAML says.
+
+    Raises:
+        UnreadableInput: It is neither.
+    """
+    try:
+        return parse(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return _plain(yaml.safe_load(text))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnreadableInput(
+            f"expected JSON or YAML in {name}, got text that is neither ({reason}): nothing was "
+            "changed."
+        ) from error
 
 
 def _plain(value: Any) -> Any:
@@ -151,7 +170,7 @@ def _is_small(value: Any, most: int = 1_000_000) -> bool:
     return True
 
 
-def _fetch(address: str, timeout_s: float, *, must: bool) -> bytes | None:
+def fetch_document(address: str, timeout_s: float, *, must: bool) -> bytes | None:
     """An OpenAPI document behind an address; None where something else answers."""
     path = urlsplit(address).path
     must = must or path.lower().endswith(_DOCUMENT_ENDINGS)

@@ -24,7 +24,7 @@ _HEADERS_OF_HTTP = {"accept", "content-type", "authorization"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class Operation:
     """An operation of the document under the name that its tool gets."""
 
     name: str
@@ -50,9 +50,9 @@ def read_document(item: Item) -> Iterator[Record]:
     """Every operation as a tool, every link as a declared edge, and what was passed over."""
     document = item.value
     notes: dict[str, None] = {}
-    operations = _operations(document, notes)
+    operations = operations_of(document, notes)
     for operation in operations:
-        yield _tool(document, operation, notes)
+        yield tool_of(document, operation, notes)
     yield from _edges(document, operations, notes)
     if document.get("webhooks"):
         notes["webhooks: the server calls them, they are no tools"] = None
@@ -65,11 +65,12 @@ def read_document(item: Item) -> Iterator[Record]:
 # --- operations and their names -------------------------------------------------------------------
 
 
-def _operations(document: dict[str, Any], notes: dict[str, None]) -> list[_Operation]:
+def operations_of(document: dict[str, Any], notes: dict[str, None]) -> list[Operation]:
+    """The operations of a document, under the names that their tools get."""
     found: list[tuple[str, str, dict[str, Any], list[Any]]] = []
     paths = document.get("paths")
     for path, entry in (paths if isinstance(paths, dict) else {}).items():
-        item = _resolved(document, entry, notes)
+        item = resolved(document, entry, notes)
         if not isinstance(item, dict) or not str(path).startswith("/"):
             continue
         shared = item.get("parameters")
@@ -95,7 +96,7 @@ def _operations(document: dict[str, Any], notes: dict[str, None]) -> list[_Opera
             names[path, method] = _free(_made_up(path, method), path, method, taken)
             taken.add(names[path, method])
     return [
-        _Operation(names[path, method], path, method, value, shared)
+        Operation(names[path, method], path, method, value, shared)
         for path, method, value, shared in found
     ]
 
@@ -114,25 +115,14 @@ def _free(name: str, path: str, method: str, taken: set[str]) -> str:
 # --- contracts ------------------------------------------------------------------------------------
 
 
-def _tool(document: dict[str, Any], operation: _Operation, notes: dict[str, None]) -> ToolRecord:
+def tool_of(document: dict[str, Any], operation: Operation, notes: dict[str, None]) -> ToolRecord:
+    """The contract of an operation; parameters say in ``in`` where their values go."""
     value = operation.value
-    parameters: dict[tuple[str, str], dict[str, Any]] = {}
-    bodies: list[tuple[Any, bool]] = []
-    own = value.get("parameters")
-    for entry in [*operation.shared, *(own if isinstance(own, list) else [])]:
-        parameter = _resolved(document, entry, notes)
-        if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
-            continue
-        name, place = parameter["name"], str(parameter.get("in", "query"))
-        if place == "header" and name.lower() in _HEADERS_OF_HTTP:
-            continue
-        if place == "body":  # Swagger 2.0
-            bodies.append((parameter.get("schema"), parameter.get("required") is True))
-        else:
-            parameters[name, place] = _parameter(document, parameter, name, place, notes)
-    body = _resolved(document, value.get("requestBody"), notes)
-    if isinstance(body, dict):
-        bodies.append((_schema_of(body), body.get("required") is True))
+    declared, bodies = inputs_of(document, operation, notes)
+    parameters = {
+        (name, place): _parameter(document, parameter, name, place, notes)
+        for (name, place), parameter in declared.items()
+    }
     types = []
     for schema, is_required in bodies:
         types += _type_names(schema)
@@ -150,6 +140,33 @@ def _tool(document: dict[str, Any], operation: _Operation, notes: dict[str, None
         output_types=_outputs(document, value, notes),
         status="deprecated" if value.get("deprecated") is True else "active",
     )
+
+
+def inputs_of(
+    document: dict[str, Any], operation: Operation, notes: dict[str, None]
+) -> tuple[dict[tuple[str, str], dict[str, Any]], list[tuple[Any, bool]]]:
+    """The parameters of an operation by name and place, and schemas of its body.
+
+    Each schema stands with whether there must be a body.
+    """
+    declared: dict[tuple[str, str], dict[str, Any]] = {}
+    bodies: list[tuple[Any, bool]] = []
+    own = operation.value.get("parameters")
+    for entry in [*operation.shared, *(own if isinstance(own, list) else [])]:
+        parameter = resolved(document, entry, notes)
+        if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
+            continue
+        name, place = parameter["name"], str(parameter.get("in", "query"))
+        if place == "header" and name.lower() in _HEADERS_OF_HTTP:
+            continue
+        if place == "body":  # Swagger 2.0
+            bodies.append((parameter.get("schema"), parameter.get("required") is True))
+        else:
+            declared[name, place] = parameter
+    body = resolved(document, operation.value.get("requestBody"), notes)
+    if isinstance(body, dict):
+        bodies.append((_schema_of(body), body.get("required") is True))
+    return declared, bodies
 
 
 def _parameter(
@@ -179,11 +196,9 @@ def _of_body(
     _note_external(schema, notes)
     if not isinstance(schema, dict):
         return []
-    whole = {**_root(document), **schema}
     fields = [
         {**field, "required": is_required and field["required"], "in": "body"}
-        for field in parameters_of(whole)
-        if not _is_read_only(document, whole, field["name"], notes)
+        for field in fields_of_body(document, schema)
     ]
     if fields:
         return fields
@@ -191,8 +206,17 @@ def _of_body(
     return [{**typed, "required": is_required, "in": "body"}]
 
 
-def _is_read_only(document: dict[str, Any], schema: Any, name: str, notes: dict[str, None]) -> bool:
-    whole = _resolved(document, schema, notes)
+def fields_of_body(document: dict[str, Any], schema: Any) -> list[dict[str, Any]]:
+    """The fields that a body may have; none where it is no object."""
+    if not isinstance(schema, dict):
+        return []
+    whole = {**_root(document), **schema}
+    fields = parameters_of(whole)
+    return [field for field in fields if not _is_read_only(document, whole, field["name"])]
+
+
+def _is_read_only(document: dict[str, Any], schema: Any, name: str) -> bool:
+    whole = resolved(document, schema, {})
     properties = whole.get("properties") if isinstance(whole, dict) else None
     field = properties.get(name) if isinstance(properties, dict) else None
     return isinstance(field, dict) and field.get("readOnly") is True
@@ -207,7 +231,7 @@ def _outputs(
     codes = [code for code in responses if code.startswith("2")] or ["default"]
     types: list[str] = []
     for code in codes:
-        response = _resolved(document, responses.get(code), notes)
+        response = resolved(document, responses.get(code), notes)
         if not isinstance(response, dict):
             continue
         schema = response.get("schema") or _schema_of(response)
@@ -226,16 +250,23 @@ def _root(document: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in document.items() if key not in ("tags", "info", "servers")}
 
 
-def _schema_of(holder: dict[str, Any]) -> Any:
-    """The schema of a body, response or parameter with ``content``: JSON's, or else the first."""
+def media_of(holder: dict[str, Any]) -> tuple[str, Any]:
+    """Media type and schema of a body, response or parameter with ``content``.
+
+    JSON's, or else the first; ("", None) where there is none.
+    """
     content = holder.get("content")
     if not isinstance(content, dict):
-        return None
+        return "", None
     media = sorted(content.items(), key=lambda pair: "json" not in str(pair[0]))
-    for _, value in media:
+    for name, value in media:
         if isinstance(value, dict) and isinstance(value.get("schema"), dict):
-            return value["schema"]
-    return None
+            return str(name), value["schema"]
+    return "", None
+
+
+def _schema_of(holder: dict[str, Any]) -> Any:
+    return media_of(holder)[1]
 
 
 def _type_names(schema: Any) -> list[str]:
@@ -255,10 +286,10 @@ def _type_names(schema: Any) -> list[str]:
 
 
 def _edges(
-    document: dict[str, Any], operations: list[_Operation], notes: dict[str, None]
+    document: dict[str, Any], operations: list[Operation], notes: dict[str, None]
 ) -> Iterator[DeclaredEdge]:
     """Which operation a response names as the next, and the parameters it feeds."""
-    by_id: dict[str, _Operation] = {}
+    by_id: dict[str, Operation] = {}
     for operation in operations:
         given = operation.value.get("operationId")
         if isinstance(given, str):
@@ -267,10 +298,10 @@ def _edges(
     for operation in operations:
         responses = operation.value.get("responses")
         for entry in responses.values() if isinstance(responses, dict) else ():
-            response = _resolved(document, entry, notes)
+            response = resolved(document, entry, notes)
             links = response.get("links") if isinstance(response, dict) else None
             for name, one in links.items() if isinstance(links, dict) else ():
-                link = _resolved(document, one, notes)
+                link = resolved(document, one, notes)
                 target = _target(link, by_id, by_place) if isinstance(link, dict) else None
                 if target is None:
                     lost = f"link {name} of {operation.name}: its operation is not in the document"
@@ -283,9 +314,9 @@ def _edges(
 
 def _target(
     link: dict[str, Any],
-    by_id: dict[str, _Operation],
-    by_place: dict[tuple[str, str], _Operation],
-) -> _Operation | None:
+    by_id: dict[str, Operation],
+    by_place: dict[tuple[str, str], Operation],
+) -> Operation | None:
     """The operation of this document that a link names by id or by place."""
     if isinstance(link.get("operationId"), str):
         return by_id.get(link["operationId"])
@@ -305,7 +336,7 @@ def _unescaped(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
-def _resolved(document: dict[str, Any], value: Any, notes: dict[str, None]) -> Any:
+def resolved(document: dict[str, Any], value: Any, notes: dict[str, None]) -> Any:
     """What a reference inside the document points to; an empty object where that is nowhere."""
     for _ in range(_DEPTH):
         reference = value.get("$ref") if isinstance(value, dict) else None
