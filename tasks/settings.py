@@ -187,7 +187,7 @@ class Settings(BaseSettings):
     @classmethod
     def _names_of_variables(cls, secrets: dict[str, str]) -> dict[str, str]:
         if not all(re.fullmatch(r"[^/]+/.+", name) for name in secrets):
-            raise ValueError("expected keys like namespace/NAME")
+            raise ValueError("expected keys like namespace/NAME, without a password")
         if not all(re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) for name in secrets.values()):
             raise ValueError(
                 "expected names of environment variables in capitals, no password or key"

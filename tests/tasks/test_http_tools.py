@@ -94,13 +94,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(200, json.dumps(seen).encode())
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = act  # noqa: N815
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = act
 
 
 def server():
     found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found.seen = []
-    threading.Thread(target=found.serve_forever, daemon=True).start()
+    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
     return found
 
 
@@ -173,9 +173,7 @@ def document(site, **paths):
             "/pets": {
                 "post": {
                     "operationId": "addPet",
-                    "requestBody": json_body(
-                        {"$ref": "#/components/schemas/Pet"}, required=True
-                    ),
+                    "requestBody": json_body({"$ref": "#/components/schemas/Pet"}, required=True),
                     "responses": {},
                 }
             },
@@ -237,12 +235,6 @@ def test_arguments_go_where_the_document_says(tools):
     seen = tools.call("pets/getPet", given, 10)
     assert seen["path"] == "/v1/pets/a%2Fb%20%C3%BC"
     assert seen["query"] == [
-        ("limit", "3"),
-        ("tags", "x"),
-        ("tags", "y&z"),
-        ("kinds", "k,l"),
-        ("filter[age]", "2"),
-    ] or seen["query"] == [
         ["limit", "3"],
         ["tags", "x"],
         ["tags", "y&z"],
@@ -296,7 +288,7 @@ def test_swagger_2_is_called_as_it_says(site):
     with OpenApiTools("pets", swagger) as tools:
         seen = tools.call("pets/get_pets", {"a": ["1", "2"], "b": ["3", "4"]}, 10)
         assert seen["path"] == "/old/pets"
-        assert [tuple(pair) for pair in seen["query"]] == [("a", "1,2"), ("b", "3"), ("b", "4")]
+        assert seen["query"] == [["a", "1,2"], ["b", "3"], ["b", "4"]]
         assert tools.call("pets/post_pets", {"name": "x"}, 10)["body"] == "name=x"
 
 
@@ -453,10 +445,8 @@ def test_a_secret_in_the_query_is_sent_and_neither_logged_nor_told(site, monkeyp
 @pytest.mark.parametrize("scheme", ["key", "basic"])
 def test_a_secret_that_a_server_repeats_is_not_in_the_error(site, monkeypatch, scheme):
     value = "somebody:4711-word" if scheme == "basic" else SECRET
-    with with_secret(site, monkeypatch, scheme, value) as tools:
-        tools._api = tools._read()
-        endpoint = tools._api.endpoints["get_echo_secret"]
-        endpoint.security[:] = [[scheme]]
+    asks = {"/echo_secret": get(security=[{scheme: []}])}
+    with with_secret(site, monkeypatch, scheme, value, **asks) as tools:
         error = fault(tools, "get_echo_secret")
     assert "[redacted]" in str(error)
     assert value not in str(error)
@@ -539,7 +529,7 @@ def test_a_document_behind_an_address_names_servers_relative_to_it(site, monkeyp
             else:
                 super().act()
 
-        do_GET = act  # noqa: N815
+        do_GET = act
 
     monkeypatch.setattr(site, "RequestHandlerClass", Document)
     with OpenApiTools("pets", f"http://127.0.0.1:{site.server_port}/specs/api.json") as tools:
