@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
@@ -332,8 +332,10 @@ def execute(
             raise typer.Exit(1)
 
 
-def _confirm(question: str) -> bool:
+def _confirm(key: str, arguments: Mapping[str, Any]) -> bool:
     """Ask on the terminal; without one the answer is no."""
+    told = json.dumps(dict(arguments), ensure_ascii=False, default=str)
+    question = f"{key} may destroy something. Run it with {told}?"
     return sys.stdin.isatty() and typer.confirm(question, err=True)
 
 

@@ -4,7 +4,7 @@ Needs a graph version and tools that the settings allow. Leaves the journal of t
 that the tools made, and a trajectory in the warehouse.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefect import flow
@@ -22,7 +22,7 @@ def execute_plan(
     top: int = 3,
     resources: list[str] | None = None,
     resume: str | None = None,
-    ask: Callable[[str], bool] | None = None,
+    ask: Callable[[str, Mapping[str, Any]], bool] | None = None,
 ) -> dict[str, Any]:
     """Plan, call the tools, store what happened.
 

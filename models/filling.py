@@ -233,6 +233,8 @@ class _Words:
         stems = {_stem(word) for word in re.findall(r"[A-Za-z]+", folded)}
         if {_stem(word) for word in words_of(name)} <= stems:
             return True
+        if name == "descending" and _BEST_FIRST.search(folded):
+            return True
         return any(phrase in folded for phrase in _SYNONYMS.get(name, ()))
 
     def option(self, options: Sequence[str]) -> str | None:
@@ -282,6 +284,10 @@ class _Words:
         return None
 
 
+_BEST_FIRST = re.compile(
+    r"\b(?:best|most|highest|largest|biggest|greatest|newest|latest|longest|top|more)\b.*"
+    r"\b(?:first|on top|at the top|down)\b"
+)
 _MADE = re.compile(r"[\w~-][\w.~/-]*\.[A-Za-z]\w{1,4}\b")
 _COMMON = frozenset({
     "the", "a", "an", "of", "in", "by", "on", "to", "for", "from", "and", "or", "with", "its", "it",

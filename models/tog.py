@@ -16,7 +16,7 @@ import polars as pl
 
 from models.best_first import best_first
 from models.decomposing import Task, asks, tasks_of, verbs_of
-from models.fields import Field
+from models.fields import Field, words_of
 from models.filling import Contract, fill_step, read_contracts
 from models.mentions import SEVERAL, FileTypes, Mention, files_in, phrase_of, quoted_in
 from models.scorers import TextScorer
@@ -99,6 +99,12 @@ class TogPlanner:
         self.contracts = read_contracts(nodes)
         self.types = _file_types(graph, self.contracts)
         self._types_said = _pattern(self.types.types)
+        self.namers = {
+            tool
+            for tool, key in enumerate(graph.keys)
+            for p in self.contracts[key].parameters
+            if words_of(p.name)[-1:] in (("name",), ("filename",))
+        }
         self.verbs = verbs_of(contract.description for contract in self.contracts.values())
 
     def searches(self, namespaces: Collection[str]) -> bool:
@@ -213,15 +219,20 @@ class TogPlanner:
         return Subtask(0, f"Answer a question: {text}" if asks(task.text) else text, (), ())
 
     def _heard(self, task: Task, suits: Suits) -> Suits:
-        """The scores, raised for tools that give or take a type which the task says."""
+        """The scores, raised for tools that give or take a type which the task says.
+
+        Where it wants a file made, tools that let it be named are raised too.
+        """
         kinds = {short_type(mention.type) for mention in task.files}
         said = {m[0].casefold().removesuffix("s") for m in self._types_said.finditer(task.text)}
         nodes = frozenset().union(*(self.graph.types.get(kind, ()) for kind in said - kinds))
-        if not nodes:
-            return suits
         near = {
             tool for node in nodes for tool in (*self.graph.givers[node], *self.graph.takers[node])
         }
+        if task.makes:
+            near |= self.namers
+        if not near:
+            return suits
         tools = suits.tools.copy()
         tools[sorted(near)] += self.config.type_bonus * (5.0 - tools[sorted(near)])
         return suits._replace(tools=tools)

@@ -15,7 +15,7 @@ from models.journal import Journal
 from models.mentions import files_in
 from models.search_graph import read_signatures
 from models.tog import TogPlanner
-from models.toolset import Resource, Signature, Traits
+from models.toolset import Resource, Signature
 from models.types import Plan
 from tasks.embedding import shared_embedder
 from tasks.errors import WrongUsage
@@ -24,7 +24,7 @@ from tasks.ingesting import ingest
 from tasks.planning import get_planner, make_tog
 from tasks.settings import Settings
 from tasks.spans import otlp_of
-from tasks.toolsets import Toolsets, open_toolsets
+from tasks.toolsets import Ask, open_toolsets
 
 log = logging.getLogger("toolatlas")
 
@@ -204,7 +204,7 @@ def dry_run(settings: Settings, prepared: Prepared) -> dict[str, Any]:
     with open_toolsets(settings) as tools:
         plan = prepared.plans[0]
         for at, key in enumerate(plan.tools):
-            traits, refusal = _outlook(tools, key)
+            refusal = tools.refusal(key)
             steps.append(
                 {
                     "step": at,
@@ -214,15 +214,9 @@ def dry_run(settings: Settings, prepared: Prepared) -> dict[str, Any]:
                     else [],
                     "would_run": refusal is None,
                     "why_not": refusal,
-                    "is_destructive": traits.is_destructive if traits else None,
                 }
             )
     return {"dry_run": True, **_told(prepared), "plan": plan.to_json(), "steps": steps}
-
-
-def _outlook(tools: Toolsets, key: str) -> tuple[Traits | None, str | None]:
-    refusal = tools.refusal(key)
-    return (None if refusal else tools.traits(key)), refusal
 
 
 def _told(prepared: Prepared) -> dict[str, Any]:
@@ -239,7 +233,7 @@ def run(
     prepared: Prepared,
     *,
     make_perform: MakePerform | None = None,
-    ask: Callable[[str], bool] | None = None,
+    ask: Ask | None = None,
     cancelled: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Execute, keep what was done, and store it as a trajectory.

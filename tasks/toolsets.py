@@ -80,6 +80,20 @@ class Toolsets:
             self._check_effects(backend, key, arguments)
         return backend.call(key, arguments, timeout_s)
 
+    def refusal(self, key: str) -> str | None:
+        """Why a tool would not run, or that it would be asked about; None where it would run."""
+        if not self._is_allowed(key):
+            return f"{key} is not allowed: setting allowed_tools"
+        try:
+            says = self._backend(key).hints(key).is_destructive
+        except ToolFailed as error:
+            return str(error)
+        if says is False or self._destructive == "allow" or (says is None and key in self._allowed):
+            return None
+        if self._destructive == "ask":
+            return f"you would be asked: {key} may destroy something"
+        return f"{key} may destroy something: setting destructive"
+
     def close(self) -> None:
         """Close every backend that was opened, also where one of them fails to."""
         with ExitStack() as stack:
