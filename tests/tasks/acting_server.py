@@ -1,7 +1,8 @@
 """A real MCP server of the official SDK for tests: its tools act, and misbehave.
 
 Started as ``python acting_server.py FOLDER [PORT]``: over stdio, or over streamable HTTP on
-loopback. FOLDER gets a line in ``effects`` for each call, and one in ``starts`` for each start.
+loopback. FOLDER gets a line in ``effects`` for each call, and one in ``starts`` for each start; it
+may hold ``more`` (names of further tools) and ``elsewhere`` (what the schema of one refers to).
 """
 
 import base64
@@ -47,13 +48,16 @@ TOOLS = [
     tool("wipe", NONE, destructiveHint=True),
     tool("write", NONE, readOnlyHint=False),
     tool("titled", NONE, title="Only a title"),
-    tool("odd", {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/x.json"}}}),
 ]
 
 
 async def list_tools(ctx, params):
     more = FOLDER / "more"
     late = [tool(name) for name in more.read_text().split()] if more.exists() else []
+    elsewhere = FOLDER / "elsewhere"
+    if elsewhere.exists():
+        reference = {"$ref": elsewhere.read_text()}
+        late.append(tool("odd", {"type": "object", "properties": {"x": reference}}))
     return types.ListToolsResult(tools=[*TOOLS, *late])
 
 

@@ -1,5 +1,6 @@
 """Tools of real MCP servers, over stdio and HTTP, that act, fail, die and hang."""
 
+import http.server
 import os
 import signal
 import socket
@@ -91,8 +92,14 @@ def test_arguments_unlike_the_schema_never_reach_the_server(tools, tmp_path):
     assert effects(tmp_path) == []
 
 
-def test_a_reference_to_another_document_is_not_fetched_and_refuses_nothing(tools):
-    assert tools.call("box/odd", {"x": 1}, 20) is None
+def test_a_reference_to_another_document_is_not_fetched_and_refuses_nothing(tools, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
+        (tmp_path / "elsewhere").write_text(address)
+        assert tools.call("box/odd", {"x": 1}, 20) is None
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_an_unknown_tool_has_not_run_and_one_that_came_later_is_found(tools, tmp_path):
@@ -149,6 +156,7 @@ def test_a_call_without_an_answer_ends_in_time_and_spares_a_server_that_lives(to
     assert len(starts(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stuck_is_replaced(tools, tmp_path):
     tools.call("box/nothing", {}, 20)
     assert fault(tools, "block", {"seconds": 30}, timeout_s=0.3).has_run is None
@@ -168,6 +176,7 @@ def test_four_slow_calls_at_once_take_the_time_of_one(tools):
     assert time.monotonic() - started < 1.8
 
 
+@pytest.mark.slow
 def test_threads_that_come_at_once_share_one_server(tools, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(tools.call, "box/say", {"text": str(i)}, 20) for i in range(8)]
@@ -175,6 +184,7 @@ def test_threads_that_come_at_once_share_one_server(tools, tmp_path):
     assert len(starts(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_closing_ends_a_call_that_is_waiting(tools):
     tools.call("box/nothing", {}, 20)
     errors = []
@@ -215,6 +225,7 @@ def test_a_server_that_does_not_start_has_run_nothing(server, message, is_transi
         assert (error.has_run, error.is_transient) == (False, is_transient)
 
 
+@pytest.mark.slow
 def test_a_start_that_outlasts_a_call_serves_the_next(tmp_path):
     slow = f"import time, runpy, sys; time.sleep(2); sys.argv[1:] = [{str(tmp_path)!r}]; "
     slow += f"runpy.run_path({str(SERVER)!r}, run_name='__main__')"
@@ -270,11 +281,40 @@ def test_tools_over_http_run_at_once_and_come_back_with_their_server(serve, tmp_
             assert (error.is_transient, error.has_run) == (True, False)
         serve()
         assert tools.call("box/say", {"text": "a"}, 20) == "a"
-    assert effects(tmp_path).count("die") == 1
+        serve.processes[1].kill()
+        serve.processes[1].wait()
+        error = fault(tools, "say", {"text": "b"})
+        assert (error.is_transient, error.has_run) == (True, False)
+    assert effects(tmp_path) == ["shout", *["wait"] * 4, "die", "say"]
 
 
+@pytest.mark.slow
 def test_a_call_over_http_without_an_answer_ends_in_time(serve):
     with McpTools("box", serve()) as tools:
         error = fault(tools, "wait", {"seconds": 30}, timeout_s=1)
         assert (error.is_transient, error.has_run) == (True, None)
         assert tools.call("box/say", {"text": "a"}, 20) == "a"
+
+
+def test_a_token_goes_to_its_server_and_into_no_error():
+    seen = []
+
+    class Closed(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_POST(self):
+            seen.append(self.headers["Authorization"])
+            self.send_error(401, f"not {seen[-1]}")
+
+    site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Closed)
+    threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
+    with McpTools("box", f"http://127.0.0.1:{site.server_port}/mcp", token="word-4711") as tools:
+        error = fault(tools, "say", {"text": "a"})
+    site.shutdown()
+    site.server_close()
+    assert set(seen) == {"Bearer word-4711"}
+    assert "HTTP status 401" in str(error)
+    assert "execute_secrets: box/bearer" in str(error)
+    assert "word-4711" not in str(error)
+    assert (error.is_transient, error.has_run) == (False, False)
