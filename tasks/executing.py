@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,35 +77,36 @@ def prepare(
         WrongUsage: A resource or the file has another form; no execution of that id.
         InvalidPlan: There is no plan for the request.
     """
-    tog = _tog(settings)
+    version = find(settings).version
     if resume is not None:
-        return _resumed(settings, resume, tog[1])
+        return _resumed(settings, resume, version)
     given = [_resource(text) for text in resources]
     path = Path(request)
+    asked, model = request, None
     if request.endswith(".json") and path.exists():
-        asked, plans, model = *_read_plans(path, tog[0]), None
+        asked, plans = _read_plans(path, signatures_of(settings))
     else:
-        asked = request
-        plans, model = _plan(settings, tog[0], request, planner, top, given)
-    known = [Resource(f.value, f.type) for f in files_in(asked, tog[0].types)]
-    for plan in plans:
-        known += [
-            Resource(argument.value, argument.type)
-            for step in plan.arguments
-            for argument in step
-            if isinstance(argument.value, str) and argument.type
-        ]
-    distinct = {(resource.type, str(resource.value)): resource for resource in [*known, *given]}
+        tog = _tog(settings)
+        plans, model = _plan(settings, tog, request, planner, top, given)
+        given += [Resource(f.value, f.type) for f in files_in(request, tog.types)]
+    given += [
+        Resource(argument.value, argument.type)
+        for plan in plans
+        for step in plan.arguments
+        for argument in step
+        if isinstance(argument.value, str) and argument.type
+    ]
+    distinct = {(resource.type, str(resource.value)): resource for resource in given}
     return Prepared(
-        uuid.uuid4().hex[:12], asked, tuple(plans), tuple(distinct.values()), tog[1], model
+        uuid.uuid4().hex[:12], asked, tuple(plans), tuple(distinct.values()), version, model
     )
 
 
-def _tog(settings: Settings) -> tuple[TogPlanner, str]:
+def _tog(settings: Settings) -> TogPlanner:
     now = present(settings)
     data = learning_data(settings, now)
     graph = load_graph(settings, data.graph.version, now)
-    return make_tog(settings, now, data, graph, shared_embedder(settings)), data.graph.version
+    return make_tog(settings, now, data, graph, shared_embedder(settings))
 
 
 def _plan(
@@ -139,7 +140,7 @@ def _resource(text: str) -> Resource:
     return Resource(value, kind)
 
 
-def _read_plans(path: Path, tog: TogPlanner) -> tuple[str, list[Plan]]:
+def _read_plans(path: Path, signatures: Mapping[str, Signature]) -> tuple[str, list[Plan]]:
     try:
         value = json.loads(path.read_text())
         entries = value["plans"] if "plans" in value else [value.get("plan", value)]
@@ -149,17 +150,17 @@ def _read_plans(path: Path, tog: TogPlanner) -> tuple[str, list[Plan]]:
             f"expected {path} to hold a plan, or plans, as plan --json shows: {error}"
         ) from error
     request = str(value.get("request", ""))
-    return request, [_with_keys(plan, tog) for plan in plans]
+    return request, [_with_keys(plan, signatures) for plan in plans]
 
 
-def _with_keys(plan: Plan, tog: TogPlanner) -> Plan:
+def _with_keys(plan: Plan, signatures: Mapping[str, Signature]) -> Plan:
     """Tools by key where a plan by hand names them plainly and one catalogue has the name."""
     by_name: dict[str, list[str]] = {}
-    for key in tog.graph.keys:
+    for key in signatures:
         by_name.setdefault(key.split("/", 1)[1], []).append(key)
     keys = []
     for tool in plan.tools:
-        found = [tool] if tool in tog.graph.index else by_name.get(tool, [tool])
+        found = [tool] if tool in signatures else by_name.get(tool, [tool])
         if len(found) > 1:
             raise WrongUsage(f"expected a tool by namespace/name, got {tool!r}: {found} match.")
         keys.append(found[0])
@@ -251,7 +252,7 @@ def run(
         ``execute --json``: the execution with ``id``, ``summary``, ``journal``, and ``trajectory``
         (namespace, path, what the ingest made of it).
     """
-    signatures = _signatures(settings)
+    signatures = signatures_of(settings)
     folder = folder_of(settings, prepared.id)
     folder.mkdir(parents=True, exist_ok=True)
     policy = policy_of(settings)
@@ -276,7 +277,8 @@ def run(
     }
 
 
-def _signatures(settings: Settings) -> dict[str, Signature]:
+def signatures_of(settings: Settings) -> dict[str, Signature]:
+    """What the tools take and return that a planner may offer now."""
     return read_signatures(
         load_searchable(settings, find(settings).version, present(settings)).nodes
     )

@@ -90,13 +90,13 @@ def test_a_request_is_planned_run_and_stored_as_a_trajectory(sandbox):
             "select tool, status, started_at, ended_at from tool_call order by started_at"
         ).fetchall()
     assert [(tool, status) for tool, status, *_ in rows] == [
-        ("draw_waveform", "ok"),
-        ("write_on_image", "ok"),
+        ("toolbox/draw_waveform", "ok"),
+        ("toolbox/write_on_image", "ok"),
     ]
     assert all(start < end for *_, start, end in rows)
     build(settings)
     found = why(settings, "toolbox/draw_waveform", "toolbox/write_on_image", "latest")
-    assert "dataflow" in {kind["kind"] for kind in found["kinds"]}
+    assert "dataflow" in {entry["kind"] for entry in found["evidence"]}
 
     with get_client(sync_client=True) as client:
         (run,) = client.read_flow_runs(

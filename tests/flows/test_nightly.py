@@ -40,7 +40,7 @@ def test_two_nights_and_what_lies_between(home, tmp_path):
     version = registry.version("1")
     assert version.tags["graph_version"] == first["graph"]["version"]
     assert version.tags["decision"] == first["decision"]
-    assert set(first["report"]["metrics"]) == {"gtool", *BASELINES}
+    assert set(first["report"]["metrics"]) == {"gtool", "tog", *BASELINES}
 
     # The same state again: nothing is read, built, trained or measured anew.
     again = nightly(ingest_paths=[str(tmp_path / "chores")])
