@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
@@ -326,17 +326,10 @@ def execute(
     with _flows():
         from flows.execute_plan import execute_plan
 
-        result = execute_plan(request, planner, top, resource, resume, _confirm)
+        result = execute_plan(request, planner, top, resource, resume)
         _print(result, as_json, show.execution)
         if result["status"] != "done":
             raise typer.Exit(1)
-
-
-def _confirm(key: str, arguments: Mapping[str, Any]) -> bool:
-    """Ask on the terminal; without one the answer is no."""
-    told = json.dumps(dict(arguments), ensure_ascii=False, default=str)
-    question = f"{key} may destroy something. Run it with {told}?"
-    return sys.stdin.isatty() and typer.confirm(question, err=True)
 
 
 _STATE = "NAMESPACE, NAMESPACE@WHEN, WHEN (latest, previous, delivery, UTC time) or a file."

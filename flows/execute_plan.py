@@ -4,12 +4,12 @@ Needs a graph version and tools that the settings allow. Leaves the journal of t
 that the tools made, and a trajectory in the warehouse.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefect import flow
 
 from tasks import executing, steps
+from tasks.asking import on_terminal
 from tasks.events import note_process
 from tasks.settings import run_settings
 from tasks.watching import dated
@@ -22,7 +22,6 @@ def execute_plan(
     top: int = 3,
     resources: list[str] | None = None,
     resume: str | None = None,
-    ask: Callable[[str, Mapping[str, Any]], bool] | None = None,
 ) -> dict[str, Any]:
     """Plan, call the tools, store what happened.
 
@@ -32,13 +31,12 @@ def execute_plan(
         top: Ranked plans: the next one is tried where one fails.
         resources: ``TYPE=VALUE``: what is known besides what the request names.
         resume: Id of an execution that did not end: goes on with it.
-        ask: Whether a destructive tool may run, where the setting says ask.
     """
     settings = run_settings()
     prepared = steps.prepare_execution(
         settings, request, planner=planner, top=top, resources=resources or [], resume=resume
     )
-    result = executing.run(settings, prepared, make_perform=steps.perform_calls, ask=ask)
+    result = executing.run(settings, prepared, make_perform=steps.perform_calls, ask=on_terminal)
     steps.tell_execution(result)
     return result
 

@@ -7,7 +7,7 @@ solutions take and give are the subtasks. A decomposer or scorer of another kind
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from models.mentions import SEVERAL, FileTypes, Mention, files_in, phrase_of, qu
 from models.scorers import TextScorer
 from models.search_graph import SearchGraph, search_graph
 from models.solutions import Solution
-from models.solving import SolvingConfig, Suits, join_solutions, judged
+from models.solving import Scorer, SolvingConfig, Suits, join_solutions, judged, solve
 from models.subtasks import Subtask, short_type
 from models.thoughts_on_graph import Costs, Scores, SearchConfig, tool_costs
 from models.toolset import Resource
@@ -54,8 +54,12 @@ class TogConfig:
     ends: int = 16
     end_weight: float = 1.0
     unused_cost: float = 2.0
-    unsaid_cost: float = 0.3
+    unsaid_cost: float = 0.6
     type_bonus: float = 0.5
+
+
+Decomposer = Callable[[str, Sequence[Resource]], Sequence[Subtask]]
+"""A request and the resources that it knows to subtasks."""
 
 
 class Decomposed(NamedTuple):
@@ -81,6 +85,8 @@ class TogPlanner:
         texts: What is read of each tool of the graph.
         embed: Text encoder.
         config: Weights.
+        scorer: How tools suit a task; default: by texts and words.
+        decomposer: Cuts requests into subtasks; default: the rules.
     """
 
     name = "tog"
@@ -92,10 +98,13 @@ class TogPlanner:
         texts: Sequence[str],
         embed: Embedder,
         config: TogConfig | None = None,
+        scorer: Scorer | None = None,
+        decomposer: Decomposer | None = None,
     ) -> None:
         self.graph = graph
         self.config = config or TogConfig()
-        self.scorer = TextScorer(graph.keys, texts, embed)
+        self.scorer = scorer or TextScorer(graph.keys, texts, embed)
+        self.decomposer = decomposer
         self.contracts = read_contracts(nodes)
         self.types = _file_types(graph, self.contracts)
         self._types_said = _pattern(self.types.types)
@@ -192,6 +201,8 @@ class TogPlanner:
 
     def decompose(self, request: str, resources: Sequence[Resource] = ()) -> Decomposed:
         """The subtasks of a request with their solutions; a task without one is left out."""
+        if self.decomposer is not None:
+            return self._given(self.decomposer, request, resources)
         tasks = tasks_of(request, self.types, self.verbs)
         scored = self.scorer([self._scored(task) for task in tasks])
         suits = [self._heard(task, one) for task, one in zip(tasks, scored, strict=True)]
@@ -208,6 +219,25 @@ class TogPlanner:
                     choices.append(found)
             seen += [Resource(f.value, f.type) for f in task.files]
         return Decomposed(subtasks, choices, visits)
+
+    def _given(
+        self, decompose: Decomposer, request: str, resources: Sequence[Resource]
+    ) -> Decomposed:
+        """The subtasks of another decomposer, solved."""
+        named = [Resource(f.value, f.type) for f in files_in(request, self.types)]
+        known = {str(r.value): r for r in (*resources, *named)}
+        subtasks = list(decompose(request, list(known.values())))
+        suits = self.scorer(subtasks)
+        found = [
+            solve(self.graph, subtask, one, self.config.solving)
+            for subtask, one in zip(subtasks, suits, strict=True)
+        ]
+        kept = [(s, f.solutions) for s, f in zip(subtasks, found, strict=True) if f.solutions]
+        return Decomposed(
+            [subtask for subtask, _ in kept],
+            [solutions for _, solutions in kept],
+            sum(one.visits for one in found),
+        )
 
     def _scored(self, task: Task) -> Subtask:
         """A task as scorers read it: without files and what they are, which search sees to."""
@@ -383,6 +413,22 @@ def _file_types(graph: SearchGraph, contracts: Mapping[str, Contract]) -> FileTy
     return FileTypes(types, said)
 
 
+def failure_rates(nodes: pl.DataFrame, keys: Sequence[str]) -> Scores:
+    """How often each tool failed, 0 to 1, drawn to nothing as if two more calls had worked.
+
+    Args:
+        nodes: namespace, name, and num_ok, num_unrecorded, num_failed: counted calls.
+        keys: Whose rates are wanted, in this order.
+    """
+    counts = {
+        f"{namespace}/{name}": failed / (ok + unrecorded + failed + 2)
+        for namespace, name, ok, unrecorded, failed in nodes.select(
+            "namespace", "name", "num_ok", "num_unrecorded", "num_failed"
+        ).iter_rows()
+    }
+    return np.array([counts.get(key, 0.0) for key in keys], dtype=np.float64)
+
+
 def make_tog_planner(
     nodes: pl.DataFrame,
     texts: Mapping[str, str],
@@ -390,15 +436,32 @@ def make_tog_planner(
     *,
     edges: Mapping[tuple[str, str], float] | None = None,
     config: TogConfig | None = None,
+    scorer: Callable[[SearchGraph], Scorer] | None = None,
+    decomposer: Callable[[SearchGraph], Decomposer] | None = None,
 ) -> TogPlanner:
     """The planner over a version's nodes.
 
     Args:
-        nodes: As :func:`models.search_graph.search_graph` takes them; active ones are used.
+        nodes: As :func:`models.search_graph.search_graph` takes them; active ones are used. Where
+            they count calls, tools that fail cost more.
         texts: Key to what is read of the tool.
         embed: Text encoder.
         edges: Likely dependencies, as :func:`models.search_graph.search_graph` takes them.
         config: Weights.
+        scorer: Makes another scorer over the graph.
+        decomposer: Makes another decomposer over the graph.
     """
     graph = search_graph(nodes, edges=edges)
-    return TogPlanner(graph, nodes, [texts[key] for key in graph.keys], embed, config)
+    config = config or TogConfig()
+    if "num_failed" in nodes.columns and config.solving.failure_rates is None:
+        rates = failure_rates(nodes, graph.keys)
+        config = replace(config, solving=replace(config.solving, failure_rates=rates))
+    return TogPlanner(
+        graph,
+        nodes,
+        [texts[key] for key in graph.keys],
+        embed,
+        config,
+        scorer and scorer(graph),
+        decomposer and decomposer(graph),
+    )
