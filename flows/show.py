@@ -431,7 +431,7 @@ def dry_run(value: Mapping[str, Any]) -> None:
     rows = []
     for step in value["steps"]:
         verdict = "yes" if step["would_run"] else f"no: {step['why_not']}"
-        rows.append((step["step"] + 1, step["tool"], _inputs(step["arguments"]), verdict))
+        rows.append((step["step"], step["tool"], _inputs(step["arguments"]), verdict))
     _table("Would execute", ("step", "tool", "arguments", "runs"), rows)
 
 
@@ -440,7 +440,7 @@ def _inputs(arguments: Sequence[Mapping[str, Any]]) -> str:
     for argument in arguments:
         given = json.dumps(argument.get("value"), ensure_ascii=False)
         if argument.get("step") is not None:
-            given = f"result of step {argument['step'] + 1}"
+            given = f"result of step {argument['step']}"
         told.append(f"{argument['name']}: {given}")
     return "; ".join(told)
 
@@ -449,7 +449,7 @@ def execution(value: Mapping[str, Any]) -> None:
     """What an execution did."""
     rows = [
         (
-            step["step"] + 1,
+            step["step"],
             step["tool"],
             step["status"],
             str(step["error"] or json.dumps(step["result"], ensure_ascii=False))[:200],

@@ -161,7 +161,7 @@ class _Space:
                 heap.append((self._price(resource), node, self._bit(resource)))
         heapq.heapify(heap)
         for tool in self.within:
-            skipped = sum(need.skip for need in graph.needs[tool])
+            skipped = sum((need.skip for need in graph.needs[tool]), 0.0)
             if skipped < math.inf:
                 offer(tool, skipped, 0)
         ways: dict[int, list[dict[int, float]]] = {}

@@ -834,22 +834,19 @@ def _spawn(work: Callable[[], Any], name: str) -> Future[Any]:
 
 
 def summarise(execution: Execution) -> str:
-    """In plain lines: what was asked, what was done, what came of it, what failed and why.
-
-    Plans and steps are counted from 1, as people do; everywhere else positions begin with 0.
-    """
+    """In plain lines: what was asked, what was done, what came of it, what failed and why."""
     steps = execution.steps
     num_ok = sum(step.status == "ok" for step in steps)
     seconds = (execution.ended_at - execution.started_at).total_seconds()
     lines = [f"Asked: {execution.request}"] if execution.request else []
     lines.append(
         f"{execution.status.replace('_', ' ').capitalize()}: {num_ok} of {len(steps)} steps of "
-        f"plan {execution.index + 1} are ok, {len(execution.calls)} calls, {seconds:.1f} s."
+        f"plan {execution.index} are ok, {len(execution.calls)} calls, {seconds:.1f} s."
     )
     for tried in execution.tried:
         if tried.index != execution.index:
             lines.append(
-                f"Plan {tried.index + 1}, {tried.outcome.replace('_', ' ')}: {tried.reason}"
+                f"Plan {tried.index}, {tried.outcome.replace('_', ' ')}: {tried.reason}"
             )
     for step in steps:
         retries = len(step.attempts) - 1
@@ -858,12 +855,12 @@ def summarise(execution: Execution) -> str:
         told = f" ({', '.join(notes)})" if notes else ""
         end = f": {step.error}" if step.error else ""
         lines.append(
-            f"Step {step.step + 1}, {step.tool}: {step.status.replace('_', ' ')}{told}{end}"
+            f"Step {step.step}, {step.tool}: {step.status.replace('_', ' ')}{told}{end}"
         )
         lines.extend(
             f"  corrected {c.parameter}: {shorten(c.was)} became {shorten(c.now)}, as {c.reason}"
             for c in step.corrections
         )
     for position, result in execution.outputs.items():
-        lines.append(f"Result of step {position + 1}: {json.dumps(result, ensure_ascii=False)}")
+        lines.append(f"Result of step {position}: {json.dumps(result, ensure_ascii=False)}")
     return "\n".join(lines)

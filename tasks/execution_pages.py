@@ -15,7 +15,7 @@ def plan(request: str, plans: Sequence[Plan]) -> Page:
     sections = []
     for rank, one in enumerate(plans, 1):
         rows = [
-            (str(at + 1), escape(key), _inputs(one.arguments[at] if one.arguments else ()))
+            (str(at), escape(key), _inputs(one.arguments[at] if one.arguments else ()))
             for at, key in enumerate(one.tools)
         ]
         heading = f"**Plan {rank}**, {escape(one.planner)}, score {one.score:.3f}"
@@ -26,7 +26,7 @@ def plan(request: str, plans: Sequence[Plan]) -> Page:
 def _inputs(arguments: Sequence[Argument]) -> str:
     told = []
     for argument in arguments:
-        value = f"result of step {argument.step + 1}" if argument.step is not None else "open"
+        value = f"result of step {argument.step}" if argument.step is not None else "open"
         if argument.value is not None:
             value = json.dumps(argument.value, ensure_ascii=False)[:200]
         told.append(f"{argument.name}: {value}")
@@ -50,7 +50,7 @@ def execution(result: Mapping[str, Any]) -> Page:
     """What an execution did, step by step."""
     rows = [
         (
-            str(step["step"] + 1),
+            str(step["step"]),
             escape(step["tool"]),
             step["status"] + (", reused" if step["reused"] else ""),
             str(len(step["attempts"])),
@@ -66,7 +66,7 @@ def execution(result: Mapping[str, Any]) -> Page:
             table(("step", "tool", "status", "tries", "result"), rows),
             bullets(
                 [
-                    escape(f"Step {step['step'] + 1}, {c['parameter']}: {c['reason']}")
+                    escape(f"Step {step['step']}, {c['parameter']}: {c['reason']}")
                     for step in result["steps"]
                     for c in step["corrections"]
                 ]

@@ -186,7 +186,7 @@ def perform_calls(policy: ExecutionPolicy) -> Perform:
 
         @task(
             name=call.key,
-            task_run_name=f"{call.step + 1} {call.key.split('/', 1)[1]}",
+            task_run_name=f"{call.step} {call.key.split('/', 1)[1]}",
             retries=policy.retries,
             retry_delay_seconds=[policy.backoff_s * 2**i for i in range(policy.retries)],
             retry_condition_fn=may_go_on,

@@ -108,7 +108,7 @@ def test_a_request_is_planned_run_and_stored_as_a_trajectory(sandbox):
             task_run_filter=TaskRunFilter.model_validate({"flow_run_id": {"any_": [str(run.id)]}})
         )
     by_name = {task.name: task for task in tasks}
-    first, second = by_name["1 draw_waveform"], by_name["2 write_on_image"]
+    first, second = by_name["0 draw_waveform"], by_name["1 write_on_image"]
     assert first.state_name == second.state_name == "Completed"
     upstream = {
         str(one.id) for each in second.task_inputs.values() for one in each if hasattr(one, "id")

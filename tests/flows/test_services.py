@@ -178,7 +178,7 @@ def test_a_scheduled_night_completes_and_the_commands_use_the_servers(up):
     deployments = {d["name"]: d for d in up.api("/deployments/filter", {})}
     assert deployments.keys() == {
         "ingest_trajectories", "sync_catalogue", "build_graph", "train_planner", "run_regressions",
-        "promote_planner", "nightly",
+        "promote_planner", "nightly", "execute_plan",
     }  # fmt: skip
     (schedule,) = deployments["nightly"]["schedules"]
     assert schedule["schedule"]["cron"] == "0 2 * * *"
