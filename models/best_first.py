@@ -78,12 +78,15 @@ def best_first(
     start = _Partial((), (), (_Open(targets, (), -1, 0, math.inf),), 0, 0.0, is_new=False)
     counter = itertools.count()
     queue = (
-        [(estimate, next(counter), start)] if (estimate := space.bound(start)) < math.inf else []
+        [(estimate, 1, next(counter), start)] if (estimate := space.bound(start)) < math.inf else []
     )
-    visits = 0
+    visits, is_cut = 0, False
     found: dict[tuple[Step, ...], Solution] = {}
-    while queue and len(found) < config.keep and visits < config.max_visits:
-        _, _, partial = heapq.heappop(queue)
+    while queue and len(found) < config.keep:
+        *_, partial = heapq.heappop(queue)
+        if partial.is_new and visits >= config.max_visits:
+            is_cut = True
+            break
         visits += partial.is_new
         if not partial.open:
             solution = space.complete(partial)
@@ -92,9 +95,8 @@ def best_first(
             continue
         for child in space.children(partial):
             estimate = child.cost + space.bound(child)
-            if estimate < math.inf:
-                heapq.heappush(queue, (estimate, next(counter), child))
-    is_cut = visits >= config.max_visits
+            if estimate < math.inf:  # of equal ones the nearest to its end first
+                heapq.heappush(queue, (round(estimate, 9), len(child.open), next(counter), child))
     return Found(ranked(found.values(), config.keep), visits, space.touched, is_cut)
 
 
@@ -220,11 +222,13 @@ class _Space:
                     partial.cost + self._price(resource),
                     is_new=False,
                 )
-        if len(set(partial.tools)) >= self.config.max_tools:
-            return
-        closed = {other for tool in partial.tools for other in self.groups.get(tool, ())}
+        here = set(partial.tools)
+        is_full = len(here) >= self.config.max_tools
+        closed = {other for tool in here for other in self.groups.get(tool, ())}
         for tool in sorted({t for node in need.nodes for t in self.graph.givers[node]}):
-            if tool not in self.within or tool in need.above or tool in closed:
+            if tool not in self.within or tool in need.above:
+                continue
+            if tool not in here and (is_full or tool in closed):
                 continue
             place, above = len(partial.tools), (*need.above, tool)
             share = 1.0
@@ -245,9 +249,10 @@ class _Space:
             )
 
     def complete(self, partial: _Partial) -> Solution | None:
-        """The solution of a tree without open needs, givers first; None where arguments are left.
+        """The solution of a tree without open needs, givers first; None where it is none after all.
 
-        An argument beyond those that the bound follows may be left over.
+        An argument beyond those that the bound follows may be left over, and a tool that is done
+        twice, with other inputs, may be one step too many.
         """
         last = len(partial.tools) - 1
         sources: list[list[int | None]] = [
@@ -262,7 +267,7 @@ class _Space:
             ]
         )
         used = {source for step in steps for source in step.sources}
-        if not used.issuperset(range(self.num_args)):
+        if not used.issuperset(range(self.num_args)) or len(steps) > self.config.max_tools:
             return None
         cost = self.costs.of(self.graph, steps, self.num_args, self.config)
         if self.end_costs is not None:

@@ -117,11 +117,12 @@ def mixed(suits: Sequence[Sequence[Suits]], weights: Sequence[float]) -> list[Su
     """Weighted means of several scorers' answers, subtask by subtask.
 
     Raises:
-        ValueError: There are not as many weights as scorers, or they sum to nothing.
+        ValueError: There are not as many weights as scorers, one is negative, or all are 0.
     """
-    if len(suits) != len(weights) or sum(weights) <= 0:
+    if len(suits) != len(weights) or min(weights, default=0.0) < 0 or sum(weights) <= 0:
         raise ValueError(
-            f"expected a positive weight for each of {len(suits)} scorers, got {list(weights)}."
+            f"expected a weight of at least 0 for each of {len(suits)} scorers, and not 0 for all, "
+            f"got {list(weights)}."
         )
     shares = [weight / sum(weights) for weight in weights]
     return [

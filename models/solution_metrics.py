@@ -7,7 +7,7 @@ of a request. The definitions are kept, the judge is another: figures of the two
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from models.subtasks import short_type
@@ -98,9 +98,11 @@ def judge(
     """
     if plan is None or not plan.tools:
         return {"IR": False, "NR": False, "HR": False, "CR": False, "SE": False}
+    if not plan.arguments:
+        plan = replace(plan, arguments=((),) * len(plan.tools))
     have = Counter(plan.tools)
     necessary = all(any(not Counter(way) - have for way in part.any_of) for part in gold.parts)
-    made_up = _makes_up(plan, resources)
+    made_up = _makes_up(plan, signatures, resources)
     agrees = _types_agree(plan, signatures, resources)
     served = necessary and not made_up and agrees and _serves(plan, gold)
     return {
@@ -112,15 +114,25 @@ def judge(
     }
 
 
-def _makes_up(plan: Plan, resources: Sequence[Resource]) -> bool:
+def _makes_up(
+    plan: Plan, signatures: Mapping[str, Signature], resources: Sequence[Resource]
+) -> bool:
     known = {str(resource.value) for resource in resources}
-    for step in plan.arguments:
+    for tool, step in zip(plan.tools, plan.arguments, strict=True):
         for argument in step:
-            if short_type(argument.type) in TEXT_TYPES:
-                continue
-            if argument.step is None and str(argument.value) not in known:
+            if argument.step is None and argument.value is not None:
+                is_text = _is_text(argument.type.split("|"))
+                if not is_text and str(argument.value) not in known:
+                    return True
+        given = {argument.name for argument in step if argument.is_filled}
+        for f in signatures[tool].takes:
+            if f.is_required is not False and f.name not in given and not _is_text(f.types):
                 return True
     return False
+
+
+def _is_text(types: Collection[str]) -> bool:
+    return not types or not TEXT_TYPES.isdisjoint(map(short_type, types))
 
 
 def _types_agree(
@@ -167,13 +179,15 @@ def _serves(plan: Plan, gold: GoldSolution) -> bool:
 
     def place(part: int, used: frozenset[int], ends: tuple[int, ...]) -> bool:
         if part == len(gold.parts):
-            return True
+            return all(
+                ends[other] in above[end]
+                for end, one in zip(ends, gold.parts, strict=True)
+                for other in one.after
+            )
         wanted = gold.parts[part]
         for way in wanted.any_of:
             for end in _ends(plan, way, used, above):
                 if not works_on(end).issuperset(wanted.files):
-                    continue
-                if not all(ends[other] in above[end] for other in wanted.after if other < part):
                     continue
                 if place(part + 1, used | {end}, (*ends, end)):
                     return True

@@ -57,6 +57,9 @@ class SearchConfig:
         for name in ("max_tools", "beam", "keep", "max_visits"):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} of at least 1, got {getattr(self, name)}.")
+        for name in ("step_cost", "spare_cost"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"expected {name} of at least 0, got {getattr(self, name)}.")
         if self.strategy not in STRATEGIES:
             raise ValueError(f"expected a strategy of {STRATEGIES}, got {self.strategy!r}.")
 
