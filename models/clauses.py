@@ -38,7 +38,7 @@ _START = re.compile(
 )
 
 
-def clauses(request: str) -> list[str]:
+def clauses(request: str, fewest_letters: int = _FEWEST_LETTERS) -> list[str]:
     """The clauses of a request in order, without the connectives that lead them.
 
     Cuts at sentence ends, semicolons, lines and list numbers, before ``and then`` and its like,
@@ -47,6 +47,7 @@ def clauses(request: str) -> list[str]:
 
     Args:
         request: What the user asks, in English or Chinese.
+        fewest_letters: A piece with fewer is a scrap.
     """
     pieces, start = [], 0
     for match in _CUT.finditer(request):
@@ -60,7 +61,7 @@ def clauses(request: str) -> list[str]:
     for piece in pieces:
         text = f"{scrap} {_START.sub('', piece, count=1) if _START.match(piece) else piece}".strip()
         scrap = ""
-        if _letters(text) < _FEWEST_LETTERS:
+        if _letters(text) < fewest_letters:
             scrap = text
         else:
             found.append(text)

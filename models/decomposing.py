@@ -41,6 +41,7 @@ _AND = re.compile(
 _LEAD = re.compile(
     r"^(?:(?:hi|hello|please|kindly|now|first|second|third|finally|and|also|then|next|so)\b[\s,]*|"
     r"(?:can|could|would|will)\s+you\s+(?:please\s+|kindly\s+|also\s+|help\s+me\s+(?:to\s+)?)*|"
+    r"(?:is|would)\s+it\s+(?:be\s+)?possible\s+(?:for\s+you\s+)?to\s+|"
     r"i(?:'d|\s+would)?\s+(?:like|want|need)(?:\s+you)?\s+to\s+|help\s+me\s+(?:to\s+)?|let\s+me\s+)+",
     re.IGNORECASE,
 )
@@ -80,9 +81,13 @@ def verbs_of(descriptions: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+_WH = r"(?:(?:what|how)(?!\s+about\b)|which|who|whom|whose|why|when|where)"
+_AUX = r"(?:is|are|was|were|do(?!\s+(?:it|this|that|these|those|the\s+same)\b)|does|did)"
 _QUESTION = re.compile(
-    r"(?:^|[,:;]\s*|\b(?:know|tell\s+me|check|verify|determine|find\s+out|see|confirm|detect)\s+)"
-    r"(?:what|which|who|whom|whose|how|why|when|where|if|whether|is|are|was|were|do|does|did)\b",
+    rf"^(?:can|could|will|would|should)\s+(?!i\b|we\b|you\b)"
+    rf"|(?:^|[,:;]\s*"
+    rf"|\b(?:know|wonder|tell\s+me|check|verify|determine|find\s+out|see|confirm|detect)\s+)"
+    rf"(?:{_WH}|if|whether|{_AUX})\b",
     re.IGNORECASE,
 )
 
@@ -99,11 +104,12 @@ def tasks_of(request: str, types: FileTypes, verbs: frozenset[str]) -> list[Task
     asks nor names a file belongs to the one before it, one that only tells how things are ("I have
     a picture x.png.") to the one after it.
     """
-    pieces = [piece for clause in clauses(request) for piece in _cut(clause, verbs)]
+    pieces = [piece for clause in clauses(request, 1) for piece in _cut(clause, verbs)]
     joined: list[str] = []
     told = ""
     for piece in pieces:
-        if _tells(piece):
+        is_greeting = not joined and len(piece) < _FEWEST and not _stands_alone(piece, types, verbs)
+        if _tells(piece) or is_greeting:
             told = f"{told} {piece}".strip()
         elif joined and not told and not _stands_alone(piece, types, verbs):
             joined[-1] = f"{joined[-1]} {piece}"
@@ -148,6 +154,9 @@ def _task(text: str, types: FileTypes) -> Task:
     known = tuple(f for f in files if f not in makes)
     return Task(text, known, refers_back(text) or bool(makes and not known), makes)
 
+
+_FEWEST = 10
+"""Letters of a piece that may begin a request as its first task, without an order or a file."""
 
 _TELLS = re.compile(
     r"(?:i|i'm|i've|we|we've|my|our|here|there|he|she|they|it)\b(?!.*\b(?:want|need|like|love|look|"

@@ -845,18 +845,14 @@ def summarise(execution: Execution) -> str:
     )
     for tried in execution.tried:
         if tried.index != execution.index:
-            lines.append(
-                f"Plan {tried.index}, {tried.outcome.replace('_', ' ')}: {tried.reason}"
-            )
+            lines.append(f"Plan {tried.index}, {tried.outcome.replace('_', ' ')}: {tried.reason}")
     for step in steps:
         retries = len(step.attempts) - 1
         notes = [f"{retries} retries" if retries > 1 else "1 retry"] if retries > 0 else []
         notes += ["taken from an earlier call"] if step.reused else []
         told = f" ({', '.join(notes)})" if notes else ""
         end = f": {step.error}" if step.error else ""
-        lines.append(
-            f"Step {step.step}, {step.tool}: {step.status.replace('_', ' ')}{told}{end}"
-        )
+        lines.append(f"Step {step.step}, {step.tool}: {step.status.replace('_', ' ')}{told}{end}")
         lines.extend(
             f"  corrected {c.parameter}: {shorten(c.was)} became {shorten(c.now)}, as {c.reason}"
             for c in step.corrections

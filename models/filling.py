@@ -60,13 +60,24 @@ def _parameters(text: str) -> Iterable[Parameter]:
             )
 
 
-_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?!\w*\.\w)")
+_NUMBER = re.compile(
+    r"(?:(?<![\w.:-])|(?<=\d[x×]))(?:\d{1,2}(?::\d\d){1,2}|-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\.\d+)"
+    r"(?![\d:]|\w*\.\w)"
+)
+"""A number, with "1,000" and "200x100"; a time such as "1:30" is so many seconds."""
+
 _NUMERIC = frozenset({"integer", "int", "number", "float", "double"})
 _TEXTUAL = frozenset({"string", "str", "text"})
 _NUMBER_WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
     "ten": 10, "eleven": 11, "twelve": 12, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100,
     "half": 0.5,
+}  # fmt: skip
+
+
+_MEASURED = {
+    "wide": "width", "high": "height", "tall": "height", "long": "length", "deep": "depth",
+    "thick": "thickness", "heavy": "weight", "loud": "loudness",
 }  # fmt: skip
 
 
@@ -128,7 +139,7 @@ def _value(
     if kind == "number":
         return numbers.get(parameter.name)
     if kind == "boolean":
-        return True if words.speaks_of(parameter) else None
+        return words.speaks_of(parameter)
     if kind != "text":
         return None
     options = options_of(parameter)
@@ -189,15 +200,20 @@ class _Words:
         self.bare = bare
         self.others = others
         self.contract = contract
-        self.quotes = [q.value for q in quoted_in(text) if q.value not in taken]
+        quotes = [q for q in quoted_in(text) if q.value not in taken]
+        self.quotes = [q.value for q in quotes]
+        self.counted = bare
+        for quote in quotes:  # what stands in a quote belongs to it, unless it is a number
+            if not _NUMBER.fullmatch(quote.value):
+                self.counted = self.counted.replace(quote.value, " | ")
         self.used: set[str] = set()
 
     def numbers_for(self, parameters: Sequence[Parameter]) -> dict[str, float | int]:
         """Numbers by the words beside them, what is left in order."""
-        spans = [(m.start(), m.end(), _number(m[0])) for m in _NUMBER.finditer(self.bare)]
+        spans = [(m.start(), m.end(), _number(m[0])) for m in _NUMBER.finditer(self.counted)]
         spans += [
             (m.start(), m.end(), _NUMBER_WORDS[m[0].casefold()])
-            for m in re.finditer(r"[A-Za-z]+", self.bare)
+            for m in re.finditer(r"[A-Za-z]+", self.counted)
             if m[0].casefold() in _NUMBER_WORDS
         ]
         spans.sort()
@@ -205,47 +221,59 @@ class _Words:
         found: dict[str, float | int] = {}
         free = []
         for span in spans:
-            scores = [(self._near(span, p), p) for p in parameters if p.name not in found]
+            scores = [
+                (self._near(span, p), p)
+                for p in parameters
+                if p.name not in found and _fits(span[2], p)
+            ]
             best = max(scores, key=lambda pair: pair[0], default=(0, None))
             abroad = max((self._near(span, p) for p in foreign), default=0)
             if best[1] is not None and best[0] > 0 and best[0] >= abroad:
-                found[best[1].name] = _fitting(span[2], best[1])
+                found[best[1].name] = _fitting(span[2])
             elif abroad == 0:
                 free.append(span)
-        left = [p for p in parameters if p.name not in found and p.is_required]
-        for parameter, span in zip(left, free, strict=False):
-            found[parameter.name] = _fitting(span[2], parameter)
+        for parameter in parameters:
+            if parameter.name not in found and parameter.is_required:
+                span = next((s for s in free if _fits(s[2], parameter)), None)
+                if span is not None:
+                    free.remove(span)
+                    found[parameter.name] = _fitting(span[2])
         return found
 
     def _near(self, span: tuple[int, int, float | int], parameter: Parameter) -> int:
         """How many words beside a number speak of a parameter: its name, its unit."""
-        before = re.findall(r"[A-Za-z]+", self.bare[: span[0]])[-2:]
-        after = re.findall(r"[A-Za-z]+", self.bare[span[1] :])[:2]
-        beside = {_stem(word) for word in (*before, *after)}
+        before = re.split(r"[,;|]", self.counted[: span[0]])[-1]
+        after = re.split(r"[,;|]", self.counted[span[1] :])[0]
+        words = [*re.findall(r"[a-z]+", before.casefold())[-2:]]
+        words += re.findall(r"[a-z]+", after.casefold())[:2]
+        beside = {_stem(_MEASURED.get(word, word)) for word in words}
         name = {_stem(word) for word in words_of(parameter.name)}
         said = {_stem(w) for w in re.findall(r"[A-Za-z]{2,}", parameter.description)} - _COMMON
         return 2 * len(beside & name) + len(beside & said)
 
-    def speaks_of(self, parameter: Parameter) -> bool:
-        """Whether the words say what a yes-or-no parameter means."""
-        folded = self.bare.casefold()
-        name = parameter.name.casefold()
-        stems = {_stem(word) for word in re.findall(r"[A-Za-z]+", folded)}
-        if {_stem(word) for word in words_of(name)} <= stems:
-            return True
-        if name == "descending" and _BEST_FIRST.search(folded):
-            return True
-        return any(phrase in folded for phrase in _SYNONYMS.get(name, ()))
+    def speaks_of(self, parameter: Parameter) -> bool | None:
+        """What the words say of a yes-or-no parameter; None: nothing."""
+        said = [_stem(word) for word in re.findall(r"[A-Za-z']+", self.bare)]
+        name = [_stem(word) for word in words_of(parameter.name)]
+        if name and set(name) <= set(said):
+            at = said.index(name[0])
+            return _NOT.isdisjoint(said[max(0, at - 3) : at])
+        is_said = _says(self.bare, _SYNONYMS.get(parameter.name.casefold(), ()))
+        if parameter.name.casefold() == "descending":
+            is_said = is_said or bool(_BEST_FIRST.search(self.bare.casefold()))
+        return True if is_said else None
 
     def option(self, options: Sequence[str]) -> str | None:
         """The choice that the words name, or one of its usual other names."""
-        folded = self.bare.casefold()
-        stems = {_stem(word) for word in re.findall(r"[A-Za-z]+", folded)}
+        words = re.findall(r"[A-Za-z]+", self.bare.casefold())
         for option in options:
-            if _stem(option.casefold()) in stems:
+            if option.casefold() in words:
                 return option
         for option in options:
-            if any(phrase in folded for phrase in _SYNONYMS.get(option.casefold(), ())):
+            if _says(self.bare, _SYNONYMS.get(option.casefold(), ())):
+                return option
+        for option in options:
+            if any(_is_form(word, option.casefold()) for word in words):
                 return option
         return None
 
@@ -258,23 +286,24 @@ class _Words:
             if quote not in self.used:
                 self.used.add(quote)
                 return quote
-        for word in reversed(words_of(parameter.name)):
-            pattern = (
-                rf"\b{re.escape(word)}s?\s+(?:is\s+|of\s+|called\s+|named\s+|as\s+|to\s+|=\s*)?(\w[\w-]*)"
-                rf"|\b(\w[\w-]*)\s+{re.escape(word)}s?\b"
-            )
-            for match in re.finditer(pattern, self.bare, re.IGNORECASE):
-                value = match[1] or match[2]
-                folded = value.casefold()
-                is_verb = base_forms(folded) & set(self.verbs)
-                if folded not in _COMMON and not is_verb and value not in self.used:
-                    self.used.add(value)
-                    return value
         own = {
-            word.casefold()
+            form
             for one in (self.contract, *self.others)
-            for word in re.findall(r"[A-Za-z]+", one.description)
+            for word in re.findall(r"[A-Za-z]+", one.description.casefold())
+            for form in (word, word.removesuffix("s"))
         }
+        for word in reversed(words_of(parameter.name)):
+            for pattern in (
+                rf"\b{re.escape(word)}s?\s+(?:is\s+|of\s+|called\s+|named\s+|as\s+|to\s+|=\s*)?(\w[\w-]*)",
+                rf"\b(\w[\w-]*)\s+{re.escape(word)}s?\b",
+            ):
+                for match in re.finditer(pattern, self.bare, re.IGNORECASE):
+                    value = match[1]
+                    is_verb = base_forms(value.casefold()) & set(self.verbs)
+                    is_plain = value.casefold() not in own | _COMMON and not is_verb
+                    if is_plain and value not in self.used:
+                        self.used.add(value)
+                        return value
         synonyms = {word for phrases in _SYNONYMS.values() for p in phrases for word in p.split()}
         ignored = own | synonyms | set(_SYNONYMS) | set(self.verbs)
         phrase = phrase_of(self.bare, tuple(self.used), ignored)
@@ -295,15 +324,40 @@ _COMMON = frozenset({
 })  # fmt: skip
 
 
+def _says(text: str, phrases: Iterable[str]) -> bool:
+    """Whether a text has any of the phrases, as whole words."""
+    return any(re.search(rf"\b{re.escape(phrase)}\b", text, re.IGNORECASE) for phrase in phrases)
+
+
+def _is_form(word: str, option: str) -> bool:
+    """Whether a word is an inflection of a choice: "counted" of "count", and not "country"."""
+    plain = re.sub(r"(?:ing|ed|es|e|s)$", "", word)
+    return plain == option.removesuffix("e") or (
+        min(len(word), len(option)) > 6 and _stem(word) == _stem(option)
+    )
+
+
 def _stem(word: str) -> str:
     return word.casefold()[:5]
 
 
+_NOT = frozenset(map(_stem, ("not", "no", "never", "without", "don't", "doesn't")))
+
+
 def _number(text: str) -> float | int:
-    value = float(text)
-    return int(value) if value.is_integer() and "." not in text else value
+    if ":" in text:
+        seconds = 0
+        for part in text.split(":"):
+            seconds = 60 * seconds + int(part)
+        return seconds
+    plain = text.replace(",", "")
+    return float(plain) if "." in plain else int(plain)
 
 
-def _fitting(value: float | int, parameter: Parameter) -> float | int:
-    is_whole = "int" in parameter.type.casefold()
-    return int(value) if is_whole or float(value).is_integer() else value
+def _fits(value: float | int, parameter: Parameter) -> bool:
+    kinds = set(parameter.type.casefold().split("|"))
+    return float(value).is_integer() or not kinds.isdisjoint({"number", "float", "double"})
+
+
+def _fitting(value: float | int) -> float | int:
+    return int(value) if float(value).is_integer() else value

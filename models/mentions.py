@@ -13,11 +13,13 @@ from models.subtasks import short_type
 
 _EXTENSION = re.compile(r"(?<![\w.])\.([A-Za-z]\w{1,4})\b")
 _PATH = re.compile(
-    r"(?<![\w/.@-])((?:[\w~-][\w.~-]*/)*[\w~-][\w.~-]*\.([A-Za-z]\w{1,4}))(?![\w/@])"
+    r"(?<![\w/.@-])((?:\.{0,2}/)*(?:[\w~-][\w.~-]*/)*[\w~-][\w.~-]*\.([A-Za-z]\w{1,4}))(?![\w/@])"
 )
 _URL = re.compile(r"\bhttps?://[^\s\"'<>)\]]+[^\s\"'<>)\].,;:!?]")
 _QUOTED = re.compile(
-    r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|(?<!\w)'([^'\n]{1,400})'(?!\w)|(?<!\w)‘([^’\n]{1,400})’"
+    r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”"
+    r"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w)){1,400})'(?!\w)"
+    r"|(?<!\w)‘((?:[^’\n]|(?<=\w)’(?=\w)){1,400})’(?!\w)"
 )
 _BACK = re.compile(
     r"\b(?:it|its|them|they|this|that|these|those|both|result|results|output|"
@@ -25,6 +27,14 @@ _BACK = re.compile(
     r"the\s+same)\b",
     re.IGNORECASE,
 )
+
+_MEDIA = mimetypes.MimeTypes()
+"""Python's own table: what a machine has beside it would make plans differ."""
+
+
+def _is_known(name: str) -> bool:
+    return name.rpartition(".")[2].casefold() in _FAMILIES or any(_MEDIA.guess_type(name, False))
+
 
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
     "csv": ("table", "csv", "dataframe", "spreadsheet", "dataset"),
@@ -40,6 +50,13 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
     "html": ("html", "webpage", "document"),
     "json": ("json",),
     "wav": ("audio", "sound", "speech"),
+    "flac": ("audio",),
+    "m4a": ("audio",),
+    "ogg": ("audio",),
+    "mkv": ("video",),
+    "yaml": ("yaml", "text"),
+    "yml": ("yaml", "text"),
+    "log": ("log", "text"),
 }
 """What files of an extension are called where their media type does not say it."""
 
@@ -82,7 +99,7 @@ class FileTypes:
         extension = extension.casefold()
         if extension in self._said:
             return self._said[extension]
-        guessed = mimetypes.guess_type(f"x.{extension}")[0] or ""
+        guessed = _MEDIA.guess_type(f"x.{extension}", strict=False)[0] or ""
         main, _, sub = guessed.partition("/")
         for name in (*_FAMILIES.get(extension, ()), extension, sub, main):
             if name in self.types:
@@ -119,7 +136,7 @@ def files_in(text: str, types: FileTypes) -> list[Mention]:
         if any(start <= m.start(1) < end for start, end in taken):
             continue
         kind = types.of(m[2])
-        if not kind and not mimetypes.guess_type(m[1])[0]:
+        if not kind and not _is_known(m[1]):
             continue
         kind = types.beside(
             text[max(0, m.start(1) - 60) : m.start(1)], m[1].rpartition(".")[0], kind

@@ -113,7 +113,12 @@ def test_of_a_group_a_solution_holds_one_tool():
     assert find(graph, ["x"], "z", conflicts=[(0, 1), (0, 2)]).solutions == []
 
 
-SHARED = ("load: path -> image", "edges: image -> edge", "depth: image -> depths", "mix: edge depths -> y")
+SHARED = (
+    "load: path -> image",
+    "edges: image -> edge",
+    "depth: image -> depths",
+    "mix: edge depths -> y",
+)
 
 
 def test_a_tool_whose_output_serves_twice_is_done_once():
@@ -266,9 +271,7 @@ def test_solutions_come_in_the_order_of_what_they_cost_as_trees(world, keep):
 def test_it_is_never_dearer_than_exhaustive_search_and_finds_whenever_that_does(world):
     graph = typed(*world["lines"])
     resources = [graph.of_type(name) for name in (*world["args"], *world["spare"])]
-    config = SearchConfig(
-        "exhaustive", max_tools=world["max_tools"], keep=MANY, max_visits=20_000
-    )
+    config = SearchConfig("exhaustive", max_tools=world["max_tools"], keep=MANY, max_visits=20_000)
     deep = search(
         graph, resources, graph.of_type(world["target"]), np.ones(len(graph.keys)),
         Costs(np.array(world["prices"])), config,

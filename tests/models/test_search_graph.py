@@ -74,9 +74,7 @@ def test_tools_that_are_not_active_are_not_there():
 
 
 def test_types_of_two_catalogues_are_two_nodes_of_one_name():
-    graph = search_graph(
-        frame(tool("a", [], ["image"]), tool("b", ["i:image"], [], namespace="u"))
-    )
+    graph = search_graph(frame(tool("a", [], ["image"]), tool("b", ["i:image"], [], namespace="u")))
     assert len(graph.of_type("image")) == 2
     assert not graph.needs[graph.index["u/b"]][0].nodes & graph.given(graph.index["t/a"])
 

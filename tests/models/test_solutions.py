@@ -38,10 +38,9 @@ def test_equal_steps_are_done_once():
 
 
 def test_steps_on_what_became_one_become_one_too():
-    twice = (
-        Step(BIG, (0,)), Step(SMALL, (-1,)), Step(BIG, (0,)), Step(SMALL, (-3,)), Step(MIX, (-2, -4))
-    )  # fmt: skip
-    assert merged(twice) == (Step(BIG, (0,)), Step(SMALL, (-1,)), Step(MIX, (-2, -2)))
+    once = (Step(BIG, (0,)), Step(SMALL, (-1,)))
+    twice = (*once, Step(BIG, (0,)), Step(SMALL, (-3,)), Step(MIX, (-2, -4)))
+    assert merged(twice) == (*once, Step(MIX, (-2, -2)))
 
 
 def test_steps_with_other_sources_stay_apart():

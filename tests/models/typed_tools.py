@@ -1,4 +1,4 @@
-"""Small catalogues with types of their own, as the nodes of a graph version and as search graphs."""
+"""Small catalogues with types of their own: nodes of a graph version, and search graphs."""
 
 import json
 
@@ -8,7 +8,7 @@ from models.search_graph import search_graph
 
 
 def tool(name, takes=(), returns=(), *, description="", status="active", namespace="t"):
-    """A node; ``takes`` are "name:type", with "?" behind what is optional and "# ..." for a text."""
+    """A node; ``takes`` are "name:type", "name:type?" where optional, "... # what it is"."""
     parameters = []
     for entry in takes:
         plain, _, said = entry.partition(" # ")
