@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from models.fields import words_of
-from models.mentions import base_forms, phrase_of, quoted_in
+from models.mentions import base_forms, phrase_of, quoted_in, without_files
 from models.types import Argument
 
 
@@ -102,6 +102,7 @@ def fill_step(
     told = {p.name: p for p in contract.parameters}
     taken = [str(a.value) for a in arguments if isinstance(a.value, str) and "." in a.value]
     words = _Words(text, taken, contract, others, verbs)
+    words.used |= {a.value for a in arguments if isinstance(a.value, str) and a.value != text}
     filled = []
     open_numbers = [
         a.name for a in arguments if not a.is_filled and _kind(told.get(a.name)) == "number"
@@ -197,6 +198,7 @@ class _Words:
         bare = re.sub(r"(\d)\s*[x×]\s*(\d)", r"\1 by \2", text)
         for passage in taken:
             bare = bare.replace(passage, " | ")
+        bare = without_files(bare)
         self.bare = bare
         self.others = others
         self.contract = contract
@@ -234,8 +236,8 @@ class _Words:
                 free.append(span)
         for parameter in parameters:
             if parameter.name not in found and parameter.is_required:
-                span = next((s for s in free if _fits(s[2], parameter)), None)
-                if span is not None:
+                fitting = [span for span in free if _fits(span[2], parameter)][:1]
+                for span in fitting:
                     free.remove(span)
                     found[parameter.name] = _fitting(span[2])
         return found

@@ -145,6 +145,11 @@ def files_in(text: str, types: FileTypes) -> list[Mention]:
     return sorted(found, key=lambda mention: mention.start)
 
 
+def without_files(text: str) -> str:
+    """The text with a bar for each address and for each word that looks like a file."""
+    return _PATH.sub("|", _URL.sub("|", text))
+
+
 def quoted_in(text: str) -> list[Mention]:
     """Quoted passages that are no file names."""
     return [

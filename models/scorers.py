@@ -105,6 +105,8 @@ class PlannerScorer:
 
 def spread(likeness: NDArray[np.floating]) -> Scores:
     """Likeness of all tools as scores: the best 5, the average 2, nothing below 1."""
+    if not len(likeness):
+        return np.zeros(0)
     middle = float(np.mean(likeness))
     best = float(np.max(likeness))
     if best - middle < 1e-9:

@@ -189,6 +189,19 @@ def test_what_the_task_is_about_fills_a_text_that_nothing_else_does():
     assert filled("remove it", what, description="Removes things.") == {}
 
 
+def test_a_text_is_no_second_argument_of_the_same_step():
+    words = (parameter("text"), parameter("language"))
+    text = "translate 'good day' to us in Greek"
+    found = filled(text, *words, description="Translate.", bound=[("text", "good day")])
+    assert found == {"language": "Greek"}
+
+
+def test_a_file_of_another_step_is_no_passage():
+    language = parameter("language")
+    text = "translate notes/letter.txt from https://a.org/b.c into Greek"
+    assert filled(text, language, description="Translate.") == {"language": "Greek"}
+
+
 def test_contracts_are_read_with_their_parameters():
     nodes = frame(tool("a", ["image:image # What to blur", "n:integer?"], description="Blurs."))
     assert read_contracts(nodes) == {
