@@ -195,9 +195,10 @@ class _Words:
         verbs: Collection[str],
     ) -> None:
         self.verbs = verbs
-        bare = re.sub(r"(\d)\s*[x×]\s*(\d)", r"\1 by \2", text)
+        bare = text
         for passage in taken:
             bare = bare.replace(passage, " | ")
+        self.made = _MADE.findall(bare)
         bare = without_files(bare)
         self.bare = bare
         self.others = others
@@ -281,9 +282,8 @@ class _Words:
 
     def passage(self, parameter: Parameter) -> str | None:
         """A passage for a text parameter: quoted, beside the parameter's name, or what is left."""
-        made = _MADE.findall(self.bare)
-        if made and words_of(parameter.name)[-1:] in (("name",), ("filename",)):
-            return str(made[-1])
+        if self.made and words_of(parameter.name)[-1:] in (("name",), ("filename",)):
+            return str(self.made[-1])
         for quote in self.quotes:
             if quote not in self.used:
                 self.used.add(quote)

@@ -145,7 +145,9 @@ def test_a_choice_is_named_or_said_in_other_words(text, choice):
     ],
 )
 def test_choices_are_read_from_a_description(description, options):
-    assert options_of(description) == options
+    assert options_of(parameter("how", description=description)) == options
+    stated = parameter("how", f"enum[{', '.join(options)}]")
+    assert options_of(stated) == options
 
 
 @pytest.mark.parametrize(
