@@ -7,6 +7,7 @@ ModelError
 ├── MissingWeights      the weights of a text encoder or language model are not on this machine
 ├── PromptTooLong       a text is longer than the language model reads
 ├── UnusableLLM         a language model lacks what reading graph tokens needs
+├── UnusableAnswer      a language model did not answer with what it was asked for
 ├── TrainingDiverged    a loss is no longer a number
 ├── LostProcess         a process of a training in several processes is gone
 ├── ProcessesDiffer     the processes of one training hold different data or weights
@@ -49,6 +50,10 @@ class PromptTooLong(ModelError):
 
 class UnusableLLM(ModelError):
     """A language model lacks what reading graph tokens needs."""
+
+
+class UnusableAnswer(ModelError):
+    """A language model did not answer with what it was asked for."""
 
 
 class TrainingDiverged(ModelError):
