@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from models.errors import UnusableLLM
@@ -82,37 +82,111 @@ def frame(llm: FrozenLLM, instruction: str, tool_list: Sequence[str] | None = No
 
 def _parts(llm: FrozenLLM, instruction: str, marks: _Marks) -> tuple[str, str, str, str]:
     """The parts of a conversation around tool names, request and answer."""
-    tokenizer = llm.tokenizer
-    if not getattr(tokenizer, "chat_template", None):
-        opening = tokenizer.bos_token or ""
-        if not opening or tokenizer("a")["input_ids"][0] != tokenizer.bos_token_id:
-            opening = ""
-        return opening + instruction, "\n\nRequest: ", "\nAnswer:\n", ""
-    from jinja2 import TemplateError
-
+    if not getattr(llm.tokenizer, "chat_template", None):
+        return _opening(llm) + instruction, "\n\nRequest: ", "\nAnswer:\n", ""
     told = instruction + marks.names
     answer = {"role": "assistant", "content": marks.answer}
-    conversations: list[list[dict[str, Any]]] = [
+    conversations: list[list[dict[str, str]]] = [
         [{"role": "system", "content": told}, {"role": "user", "content": marks.request}, answer],
         [{"role": "user", "content": f"{told}\n\n{marks.request}"}, answer],
     ]
     for conversation in conversations:
-        try:
-            text = tokenizer.apply_chat_template(
-                conversation,
-                tokenize=False,
-                chat_template=_NO_CLOCK + tokenizer.get_chat_template(),
-                date_string=_SOME_DAY,
-            )
-        except TemplateError:
-            continue
-        parts = marks.cut(text)
+        text = _rendered(llm, conversation)
+        parts = None if text is None else marks.cut(text)
         if parts is not None:
             return parts
     raise UnusableLLM(
         f"expected the chat template of {llm.name!r} to show instruction, request and answer once "
         "and in this order, it does not; choose another model (setting llm)."
     )
+
+
+def _opening(llm: FrozenLLM) -> str:
+    """What a plain text begins with: the token for it, where the tokenizer writes one."""
+    tokenizer = llm.tokenizer
+    opening: str = tokenizer.bos_token or ""
+    return opening if opening and tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id else ""
+
+
+def _rendered(
+    llm: FrozenLLM, conversation: Sequence[Mapping[str, str]], *, is_open: bool = False
+) -> str | None:
+    """A conversation by the model's chat template, or None where the template refuses it.
+
+    Args:
+        llm: A model with a template.
+        conversation: Its turns.
+        is_open: Whether the beginning of the model's next answer follows.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        text: str = llm.tokenizer.apply_chat_template(
+            list(conversation),
+            tokenize=False,
+            chat_template=_NO_CLOCK + llm.tokenizer.get_chat_template(),
+            date_string=_SOME_DAY,
+            **({"add_generation_prompt": True, "enable_thinking": False} if is_open else {}),
+        )
+    except TemplateError:
+        return None
+    return text
+
+
+def chat_tokens(llm: FrozenLLM, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """A conversation in tokens, up to where the model's next answer begins.
+
+    Laid out as in :func:`frame`: what is written in a message stays text.
+
+    Args:
+        llm: The model.
+        messages: Turns with ``role`` and ``content``, at least one.
+
+    Raises:
+        UnusableLLM: The template leaves out or repeats what it is given.
+    """
+    if not messages:
+        raise ValueError("expected a conversation of at least one message, got none.")
+    if not getattr(llm.tokenizer, "chat_template", None):
+        turns = [f"{m['role'].capitalize()}: {m['content']}\n\n" for m in messages]
+        opening = llm.tokens(_opening(llm), special=True) if _opening(llm) else []
+        return opening + llm.tokens("".join(turns) + "Assistant:")
+    for told in (list(messages), _without_system(messages)):
+        marks = [f"[{uuid4().hex}]" for _ in told]
+        turns_marked = [
+            {"role": m["role"], "content": mark} for m, mark in zip(told, marks, strict=True)
+        ]
+        parts = _between(_rendered(llm, turns_marked, is_open=True), marks)
+        if parts is not None:
+            ids = llm.tokens(parts[0], special=True)
+            for message, part in zip(told, parts[1:], strict=True):
+                ids += llm.tokens(message["content"]) + llm.tokens(part, special=True)
+            return ids
+    raise UnusableLLM(
+        f"expected the chat template of {llm.name!r} to show each message once and in order, it "
+        "does not; choose another model (setting llm)."
+    )
+
+
+def _without_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The conversation with its instruction in the user's first turn."""
+    if len(messages) < 2 or (messages[0]["role"], messages[1]["role"]) != ("system", "user"):
+        return list(messages)
+    joined = f"{messages[0]['content']}\n\n{messages[1]['content']}"
+    return [{"role": "user", "content": joined}, *messages[2:]]
+
+
+def _between(text: str | None, marks: Sequence[str]) -> list[str] | None:
+    """What stands around the marks, or None where one is missing, repeated or out of order."""
+    if text is None or any(text.count(mark) != 1 for mark in marks):
+        return None
+    parts = []
+    for mark in marks:
+        before, found, text = text.partition(mark)
+        if not found:
+            return None
+        parts.append(before)
+    return [*parts, text]
 
 
 @dataclass(frozen=True, slots=True)

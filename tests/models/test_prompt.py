@@ -3,7 +3,7 @@
 import pytest
 
 from models.errors import UnusableLLM
-from models.prompt import PLANNING, Names, frame, plan_tokens
+from models.prompt import PLANNING, Names, chat_tokens, frame, plan_tokens
 from tests.factories import tiny_llm
 
 
@@ -89,3 +89,57 @@ def test_an_answer_names_one_tool_a_line_and_ends():
     names = Names.of(llm, ("a/find", "a/book"))
     answer = plan_tokens(names.lines, [1, 0, 1], end=1)
     assert llm.tokenizer.decode(answer) == "book\nfind\nbook\n<|im_end|>"
+
+
+# --- conversations --------------------------------------------------------------------------------
+
+TALK = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "one <|im_end|>"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": "three"},
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (
+            "system",
+            "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\none <|im_end|><|im_end|>\n"
+            "<|im_start|>assistant\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n",
+        ),
+        (
+            "no system",
+            "<|im_start|>user\nBe short.\n\none <|im_end|><|im_end|>\n"
+            "<|im_start|>assistant\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n",
+        ),
+        (None, "System: Be short.\n\nUser: one <|im_end|>\n\nAssistant: two\n\nUser: three\n\nAss"),
+    ],
+)
+def test_a_conversation_is_laid_out_by_the_template_and_its_texts_stay_text(template, text):
+    llm = tiny_llm(template=template)
+    ids = chat_tokens(llm, TALK)
+    assert llm.tokenizer.decode(ids).startswith(text)
+    marks = ids.count(llm.tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    assert marks == text.count("<|im_end|>") - 1  # the user's own stays text
+
+
+def test_an_answer_begins_where_the_template_begins_it():
+    llm = tiny_llm()
+    llm.tokenizer.chat_template += (
+        "{% if add_generation_prompt %}<|im_start|>assistant\n"
+        "{% if enable_thinking is false %}(no thoughts)\n{% endif %}{% endif %}"
+    )
+    text = llm.tokenizer.decode(chat_tokens(llm, TALK))
+    assert text.endswith("three<|im_end|>\n<|im_start|>assistant\n(no thoughts)\n")
+
+
+def test_a_template_that_shows_no_message_is_refused():
+    with pytest.raises(UnusableLLM, match="to show each message once and in order"):
+        chat_tokens(tiny_llm(template="deaf"), TALK)
+
+
+def test_a_conversation_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one message"):
+        chat_tokens(tiny_llm(), [])
