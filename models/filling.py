@@ -150,7 +150,7 @@ def _value(
 
 
 _OPTIONS = re.compile(
-    r"(?:one of|either):?\s*"
+    r"(?:one of|either|:|\()\s*"
     r"((?:[\"'`]?\w+[\"'`]?\s*(?:,|\bor\b|/|\|)\s*(?:or\s+)?)+[\"'`]?\w+[\"'`]?)",
     re.IGNORECASE,
 )

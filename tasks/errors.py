@@ -1,6 +1,7 @@
 """What can go wrong between the cores and the outside world.
 
 TaskError
+├── ChatFailed       an endpoint of a language model gave no answer
 ├── NoChampion       planning was asked of a champion that does not exist
 ├── NoReadout        gtool-llm was asked of a version that was trained without it
 ├── SourceFailed     a server or address that lists tools did not, or not reliably
@@ -14,6 +15,10 @@ TaskError
 
 class TaskError(Exception):
     """Base of every error of this package; catch it to catch them all."""
+
+
+class ChatFailed(TaskError):
+    """An endpoint of a language model gave no answer."""
 
 
 class NoChampion(TaskError):

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, ValidationError, field_validator
@@ -24,6 +25,7 @@ from pydantic_settings import (
 )
 
 from models.ablation import Ablation
+from tasks.addresses import is_loopback
 from tasks.processes import running_address
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +92,14 @@ class Settings(BaseSettings):
     max_llm_steps: int | None = Field(None, ge=1, description="of each stage of gtool-llm")
     max_llm_requests: int | None = Field(
         None, ge=2, description="of a suite that the regression puts to gtool-llm"
+    )
+
+    chat_url: str = Field(
+        "", description="OpenAI-compatible endpoint, up to /v1; empty: the model of setting llm"
+    )
+    chat_model: str = Field("", description="model that the endpoint is asked for")
+    chat_key_variable: str = Field(
+        "OPENAI_API_KEY", min_length=1, description="environment variable of the endpoint's key"
     )
 
     margin: float = Field(0.01, ge=0, lt=1, description="loss of a metric that is tolerated")
@@ -194,6 +204,25 @@ class Settings(BaseSettings):
             )
         return secrets
 
+    @field_validator("chat_url")
+    @classmethod
+    def _safe_endpoint(cls, url: str) -> str:
+        if not url:
+            return url
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValueError(
+                "expected an address without name, password, query and fragment, since messages "
+                "show it; set the key in the variable that chat_key_variable names"
+            )
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("expected an address such as https://llm.example/v1")
+        if parts.scheme == "http" and not is_loopback(url):
+            raise ValueError(
+                "expected https, since a key and requests go there; http is for this machine"
+            )
+        return url
+
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
@@ -231,6 +260,11 @@ class Settings(BaseSettings):
             or self.tracking_uri != self.store_uri
             or (self.home / "mlflow.db").exists()
         )
+
+    @property
+    def chat_key(self) -> str | None:
+        """The endpoint's key; no setting, so that nothing prints it."""
+        return os.environ.get(self.chat_key_variable)
 
     @cached_property
     def graphs(self) -> Path:
