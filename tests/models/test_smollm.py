@@ -5,9 +5,13 @@ import importlib.util
 import pytest
 import torch
 
+from models.answers import ask_json
+from models.json_decoding import local_chat
 from models.llm import DEFAULT_LLM, Reader, load_llm
 from models.llm_decoding import DecodeStats, constrained_search
+from models.llm_thoughts import digit_scorer
 from models.prompt import PLANNING, Names, frame, plan_tokens
+from models.subtasks import Subtask
 from models.training import weights_hash
 from models.trie import ROOT, TokenTrie
 
@@ -66,3 +70,36 @@ def test_the_embedded_language_model_plans_as_generate_does_on_the_same_trie(con
             )
         assert torch.allclose(row, first, atol=1e-3)
         assert out[0, start:].tolist() == plan_tokens(names.lines, group[0].plan, cut.end)
+
+
+@pytest.mark.slow
+def test_the_embedded_language_model_writes_json_of_a_schema(converted):
+    llm = load_llm(DEFAULT_LLM, converted)
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 40},
+            "country": {"enum": ["France", "Italy", "Iran"]},
+            "millions": {"type": "integer", "minimum": 0, "maximum": 50},
+            "is_capital": {"type": "boolean"},
+        },
+        "required": ["city", "country", "millions", "is_capital"],
+        "additionalProperties": False,
+    }
+    told = {"role": "system", "content": "Answer with JSON about the city that is asked for."}
+    for city, country in (("Rome", "Italy"), ("Paris", "France")):
+        asked = {"role": "user", "content": f"Tell me of {city}."}
+        found = ask_json(local_chat(llm), [told, asked], schema, tries=1)
+        assert (found["city"], found["country"]) == (city, country)
+
+
+@pytest.mark.slow
+def test_the_embedded_language_model_scores_tools_within_the_scale(converted):
+    llm = load_llm(DEFAULT_LLM, converted)
+    texts = [key.split("/")[1].replace("_", " ") for key in TOOLS]
+    one, two = digit_scorer(llm, TOOLS, texts)(
+        [Subtask(0, REQUESTS[0], (), ()), Subtask(1, "Book a flight to Oslo.", (), ())]
+    )
+    for suits in (one, two):
+        assert ((suits.tools > 1) & (suits.tools < 5)).all()
+    assert (one.tools != two.tools).all()
