@@ -54,7 +54,7 @@ def ask_json(
         if not faults:
             faults = _departures(validator, value)
         if not faults and check is not None:
-            faults = list(check(value))
+            faults = list(check(value))[:_MAX_FAULTS]
         if not faults:
             return value
         told.append(faults)

@@ -265,7 +265,7 @@ class LlmDecomposer:
 
 _SHAPE = (
     '{"subtasks": [{"id": 0, "description": "...", "domains": ["..."], "dependencies": [], '
-    '"args": [{"type": "...", "value": "..."}], "returns": ["..."]}]}'
+    '"args": [{"type": "...", "value": "..."}], "returns": "..."}]}'
 )
 
 
@@ -278,7 +278,7 @@ def _subtasks_schema(types: Sequence[str], domains: Sequence[str]) -> dict[str, 
         parts["domains"] = {"type": "array", "items": {"enum": list(domains)}}
     parts["dependencies"] = {"type": "array", "items": {"type": "integer"}}
     parts["args"] = {"type": "array", "items": argument}
-    parts["returns"] = {"type": "array", "items": kind}
+    parts["returns"] = kind
     return _object({"subtasks": {"type": "array", "items": _object(parts)}})
 
 
@@ -305,7 +305,7 @@ def _subtask(entry: dict[str, Any], known: dict[str, Any]) -> Subtask:
         id=int(entry["id"]),
         description=entry["description"],
         args=tuple(args),
-        returns=tuple(entry["returns"]),
+        returns=(entry["returns"],),
         domains=tuple(dict.fromkeys(entry.get("domains", ()))),
         dependencies=tuple(sorted(sources)),
     )
@@ -336,8 +336,6 @@ def _faults(entries: Sequence[dict[str, Any]], known: Collection[str], said: str
         place = f"Subtask {entry['id']}"
         if not entry["description"].strip():
             faults.append(f"{place} has no description.")
-        if not entry["returns"]:
-            faults.append(f"{place} has no type in returns.")
         for source in entry["dependencies"]:
             if source not in by_id:
                 faults.append(f"{place} depends on {source}, which is no subtask.")
@@ -364,8 +362,8 @@ def _argument_fault(
         source = by_id.get(int(made[1]))
         if source is None:
             return f"{value} is the result of no subtask."
-        if not any(_fits(given, kind) for given in source["returns"]):
-            return f"{value} is of type {' or '.join(source['returns'])}, not {kind}."
+        if not _fits(source["returns"], kind):
+            return f"{value} is of type {source['returns']}, not {kind}."
         return ""
     if not value.strip():
         return f"an argument of type {kind} has no value."

@@ -89,6 +89,14 @@ def test_what_the_schema_cannot_say_is_checked_and_sent_back_too():
     assert "- Too low." in model.asked[1][3]["content"]
 
 
+def test_a_long_list_of_faults_is_cut():
+    model = Model(*['{"score": 1}'] * 2)
+    with pytest.raises(UnusableAnswer) as caught:
+        ask_json(model, ASKED, SCHEMA, 2, check=lambda _: [f"Fault {n}." for n in range(99)])
+    assert "Fault 4." in str(caught.value)
+    assert "Fault 5." not in str(caught.value)
+
+
 def test_less_than_one_try_is_refused():
     with pytest.raises(ValueError, match="at least one try, got 0"):
         ask_json(Model(), ASKED, SCHEMA, tries=0)
