@@ -192,6 +192,7 @@ def _regress(
         sorted((suite.name, suite.content_id) for suite in suites),
         [graph.version, graph.examples_id, primary, asdict(policy), settings.text_encoder],
         [settings.llm, settings.max_llm_requests],
+        [settings.tog_scorer, settings.tog_decomposer, settings.chat_url, settings.chat_model],
         code_version(),
     )
     report_id = digest(basis, champion, challenger)[:16]

@@ -12,13 +12,15 @@ from typing import Any
 from models.errors import InvalidPlan
 from models.execution import Execution, ExecutionPolicy, Perform, execute, summarise
 from models.journal import Journal
+from models.llm_thoughts import summarise_with
 from models.mentions import files_in
 from models.search_graph import read_signatures
 from models.tog import TogPlanner
 from models.toolset import Resource, Signature
 from models.types import Plan
+from tasks.chat import chat_of
 from tasks.embedding import shared_embedder
-from tasks.errors import WrongUsage
+from tasks.errors import TaskError, WrongUsage
 from tasks.graphs import find, learning_data, load_graph, load_searchable, present
 from tasks.ingesting import ingest
 from tasks.planning import get_planner, make_tog
@@ -271,10 +273,22 @@ def run(
     return {
         **_told(prepared),
         **execution.to_json(),
-        "summary": summarise(execution),
+        "summary": _summary(settings, execution),
         "journal": str(folder / "journal.jsonl"),
         "trajectory": store(settings, execution, prepared.id),
     }
+
+
+def _summary(settings: Settings, execution: Execution) -> str:
+    """What was done, in a language model's words where an endpoint is set, else by the template."""
+    told = summarise(execution)
+    if not settings.chat_url:
+        return told
+    try:
+        return summarise_with(chat_of(settings), execution.request, told)
+    except TaskError as error:
+        log.warning("the summary is the template's: %s", error)
+        return told
 
 
 def signatures_of(settings: Settings) -> dict[str, Signature]:

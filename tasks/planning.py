@@ -1,6 +1,6 @@
 """Planners by name, and plans as users read them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -13,11 +13,15 @@ from models.checkpoint import load_llm_planner, load_planner, readout_llm
 from models.fusion import FusionPlanner
 from models.graph import dataflow_namespaces
 from models.gtool import GToolPlanner
+from models.learned_subtasks import LearnedDecomposer
 from models.new_tools import extended, on_graph, spoken_on
-from models.search_graph import likely_edges
+from models.scorers import PlannerScorer, TextScorer, mixed
+from models.search_graph import SearchGraph, likely_edges
 from models.sgc import SgcPlanner
+from models.solving import Scorer
+from models.subtasks import Subtask
 from models.text import SentenceEmbedder
-from models.tog import TogPlanner, make_tog_planner
+from models.tog import Decomposer, TogPlanner, make_tog_planner
 from models.types import Embedder, Example, Planner, ToolGraph
 from tasks.embedding import shared_embedder
 from tasks.errors import NoChampion, NoReadout, UnknownPlanner
@@ -64,13 +68,87 @@ def make_baselines(
 def make_tog(
     settings: Settings, now: Present, data: LearningData, graph: ToolGraph, embed: Embedder
 ) -> TogPlanner:
-    """ToG on the tools that a planner may offer now, with what past plans say of their order."""
+    """ToG on the tools that a planner may offer now, with what past plans say of their order.
+
+    The settings ``tog_scorer`` and ``tog_decomposer`` put the champion or a language model in the
+    place of texts and rules.
+    """
     nodes, declared = load_searchable(settings, data.graph.version, now)
+    texts = dict(zip(graph.keys, graph.texts, strict=True))
+    learnt: Planner | None = None
+    if settings.tog_scorer in ("gtool", "mixed") or settings.tog_decomposer == "learned":
+        registry = Registry(settings)
+        number = resolve_version(registry, "gtool")
+        learnt = load_version(registry, number, embed, graph, now.renamed)
     return make_tog_planner(
         nodes,
-        dict(zip(graph.keys, graph.texts, strict=True)),
+        texts,
         embed,
         edges=likely_edges(data.examples, declared),
+        scorer=_scorer(settings, texts, embed, learnt),
+        decomposer=_decomposer(settings, learnt),
+    )
+
+
+_READ_BY_LLM = 20
+"""Tools that a language model scores for a task: the likest by texts."""
+
+
+def _scorer(
+    settings: Settings, texts: Mapping[str, str], embed: Embedder, learnt: Planner | None
+) -> Callable[[SearchGraph], Scorer] | None:
+    """What makes the scorer of the setting; None for texts alone."""
+    if settings.tog_scorer == "text":
+        return None
+
+    def make(graph: SearchGraph) -> Scorer:
+        told = [texts[key] for key in graph.keys]
+        by_text = TextScorer(graph.keys, told, embed)
+        if settings.tog_scorer == "llm":
+            from models.llm_thoughts import LlmScorer
+            from tasks.chat import chat_of
+
+            def likest(subtask: Subtask) -> list[int]:
+                (suits,) = by_text([subtask])
+                return [int(row) for row in (-suits.tools).argsort()[:_READ_BY_LLM]]
+
+            many = 8 if settings.chat_url else 1
+            chat = chat_of(settings)
+            return LlmScorer(chat, graph.keys, told, wanted=likest, parallel=many)
+        assert learnt is not None
+        by_plans = PlannerScorer(learnt, graph.keys)
+        if settings.tog_scorer == "gtool":
+            return by_plans
+        return lambda subtasks: mixed([by_text(subtasks), by_plans(subtasks)], [1.0, 1.0])
+
+    return make
+
+
+def _decomposer(
+    settings: Settings, learnt: Planner | None
+) -> Callable[[SearchGraph], Decomposer] | None:
+    """What makes the decomposer of the setting; None for the rules."""
+    if settings.tog_decomposer == "learned" and learnt is not None:
+        planner = learnt
+        return lambda graph: LearnedDecomposer(planner, graph)
+    if settings.tog_decomposer == "llm":
+        from models.llm_thoughts import LlmDecomposer
+        from tasks.chat import chat_of
+
+        chat = chat_of(settings)
+        return lambda graph: LlmDecomposer(chat, _types_of(graph))
+    return None
+
+
+def _types_of(graph: SearchGraph) -> list[str]:
+    """The catalogue's own types, for a language model to choose from."""
+    return sorted(
+        {
+            kind
+            for signature in graph.signatures.values()
+            for f in (*signature.takes, *signature.returns)
+            for kind in f.types
+        }
     )
 
 

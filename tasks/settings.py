@@ -107,6 +107,13 @@ class Settings(BaseSettings):
     confidence: float = Field(0.95, gt=0, lt=1, description="of the gate's intervals")
     resamples: int = Field(2000, ge=100, description="of the gate's bootstrap")
 
+    tog_scorer: Literal["text", "gtool", "mixed", "llm"] = Field(
+        "text", description="how ToG tells what tools suit: texts, the champion, both, an LLM"
+    )
+    tog_decomposer: Literal["rules", "learned", "llm"] = Field(
+        "rules", description="how ToG cuts requests: rules, the champion's plan, an LLM"
+    )
+
     max_parallel_calls: int = Field(4, ge=1, description="of one plan, at once")
     call_timeout_s: float = Field(60.0, gt=0, description="seconds that a call of a tool may take")
     run_timeout_s: float = Field(600.0, gt=0, description="seconds that an execution may take")
