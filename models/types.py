@@ -150,7 +150,10 @@ class Plan:
             ValueError: Something is missing or has another shape.
         """
         try:
-            tools = tuple(map(str, value.get("keys") or value["tools"]))
+            named = value.get("keys") or value["tools"]
+            if isinstance(named, str):
+                raise TypeError("a text in place of a list of tools")
+            tools = tuple(map(str, named))
             return cls(
                 tools=tools,
                 links=tuple((int(s), int(t)) for s, t in value.get("links", ())),

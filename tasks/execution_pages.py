@@ -19,7 +19,7 @@ def plan(request: str, plans: Sequence[Plan]) -> Page:
             for at, key in enumerate(one.tools)
         ]
         heading = f"**Plan {rank}**, {escape(one.planner)}, score {one.score:.3f}"
-        sections.append(paragraphs(heading, table(("step", "tool", "arguments"), rows)))
+        sections.append(paragraphs(heading, table(("step", "tool", "arguments"), rows, 3)))
     return Page(line, paragraphs(escape(request), *sections))
 
 
@@ -38,12 +38,11 @@ def call(key: str, arguments: Mapping[str, Any], result: Any) -> Page:
     rows = [("in", escape(name), _shown(value)) for name, value in arguments.items()]
     parts = result.items() if isinstance(result, dict) else [("", result)]
     rows += [("out", escape(name), _shown(value)) for name, value in parts]
-    return Page(key, table(("", "name", "value"), rows))
+    return Page(key, table(("", "name", "value"), rows, 3))
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return escape(text if len(text) <= 500 else f"{text[:500]} ...")
+    return escape(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def execution(result: Mapping[str, Any]) -> Page:
@@ -54,16 +53,16 @@ def execution(result: Mapping[str, Any]) -> Page:
             escape(step["tool"]),
             step["status"] + (", reused" if step["reused"] else ""),
             str(len(step["attempts"])),
-            _shown(step["error"] or step["result"]),
+            _shown(step["result"]) if step["status"] == "ok" else escape(step["error"] or ""),
         )
         for step in result["steps"]
     ]
-    line = f"{result['status']}: {escape(result['request'] or 'a plan by hand')}"
+    line = f"{result['status']}: {' '.join(result['request'].split()) or 'a plan by hand'}"
     return Page(
         line,
         paragraphs(
             escape(result["summary"]),
-            table(("step", "tool", "status", "tries", "result"), rows),
+            table(("step", "tool", "status", "tries", "result"), rows, 5),
             bullets(
                 [
                     escape(f"Step {step['step']}, {c['parameter']}: {c['reason']}")

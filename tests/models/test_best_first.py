@@ -231,7 +231,7 @@ def oracle(world, graph):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(worlds())
 def test_it_finds_every_solution_there_is_and_no_other(world):
     graph = typed(*world["lines"])
@@ -247,7 +247,7 @@ def test_it_finds_every_solution_there_is_and_no_other(world):
         assert found.visits >= max(len(set(s.tools)) for s in found.solutions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(worlds(), st.integers(1, 4))
 def test_solutions_come_in_the_order_of_what_they_cost_as_trees(world, keep):
     """The bound never overestimates: else a dearer tree would come before a cheaper one.
@@ -266,7 +266,7 @@ def test_solutions_come_in_the_order_of_what_they_cost_as_trees(world, keep):
     assert sorted(as_tree(term(graph, s.steps)) for s in found.solutions) == pytest.approx(trees)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(worlds())
 def test_it_is_never_dearer_than_exhaustive_search_and_finds_whenever_that_does(world):
     graph = typed(*world["lines"])
@@ -290,7 +290,7 @@ def test_it_is_never_dearer_than_exhaustive_search_and_finds_whenever_that_does(
             assert first.solutions[0].cost <= cheapest.cost + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_tools_changes_nothing(world, random):
     """Tools under other names, so in another order, and told in another order."""

@@ -123,7 +123,7 @@ def worlds(draw):
     return lines, draw(st.lists(kinds, max_size=2)), draw(kinds), scores, draw(st.integers(1, 4))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(worlds())
 def test_strategies_nest(world):
     """What one finds, the wider one finds too; greedy never visits more than a plan may hold."""
