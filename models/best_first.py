@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from models.search_graph import SearchGraph
 from models.solutions import Found, Solution, Step, merged, ranked
-from models.thoughts_on_graph import Costs, Scores, SearchConfig
+from models.thoughts_on_graph import Costs, Scores, SearchConfig, conflict_groups
 
 _MAX_ARGS = 8
 """Arguments whose use the bound follows; the others are checked when a solution is complete."""
@@ -73,7 +73,9 @@ def best_first(
     ``end_costs`` are paid by the last tool of a solution beside its own, shape ``[num_tools]``.
     """
     num_args = len(resources) if num_args is None else num_args
-    space = _Space(graph, resources, num_args, costs, config, _groups(conflicts), allowed, targets)
+    space = _Space(
+        graph, resources, num_args, costs, config, conflict_groups(conflicts), allowed, targets
+    )
     space.end_costs = end_costs
     start = _Partial((), (), (_Open(targets, (), -1, 0, math.inf),), 0, 0.0, is_new=False)
     counter = itertools.count()
@@ -287,11 +289,3 @@ def _joined(ways: Sequence[dict[int, float]]) -> dict[int, float]:
                     joined[both] = cost + more
         total = joined
     return total
-
-
-def _groups(conflicts: Sequence[Collection[int]]) -> dict[int, set[int]]:
-    groups: dict[int, set[int]] = {}
-    for group in conflicts:
-        for tool in group:
-            groups.setdefault(tool, set()).update(group)
-    return groups

@@ -61,10 +61,11 @@ def _parameters(text: str) -> Iterable[Parameter]:
 
 
 _NUMBER = re.compile(
-    r"(?:(?<![\w.:-])|(?<=\d[x×]))(?:\d{1,2}(?::\d\d){1,2}|-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\.\d+)"
+    r"(?:(?<![\w.:-])|(?<=\d[x×])|(?<=[^\w-]\d-)|(?<=[^\w-]\d\d-))"
+    r"(?:\d{1,2}(?::\d\d){1,2}|-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\.\d+)"
     r"(?![\d:]|\w*\.\w)"
 )
-"""A number, with "1,000" and "200x100"; a time such as "1:30" is so many seconds."""
+"""A number, with "1,000", "200x100" and "5-10"; a time such as "1:30" is so many seconds."""
 
 _NUMERIC = frozenset({"integer", "int", "number", "float", "double"})
 _TEXTUAL = frozenset({"string", "str", "text"})
@@ -333,10 +334,8 @@ def _says(text: str, phrases: Iterable[str]) -> bool:
 
 def _is_form(word: str, option: str) -> bool:
     """Whether a word is an inflection of a choice: "counted" of "count", and not "country"."""
-    plain = re.sub(r"(?:ing|ed|es|e|s)$", "", word)
-    return plain == option.removesuffix("e") or (
-        min(len(word), len(option)) > 6 and _stem(word) == _stem(option)
-    )
+    is_long = min(len(word), len(option)) > 6
+    return option in base_forms(word) or (is_long and _stem(word) == _stem(option))
 
 
 def _stem(word: str) -> str:

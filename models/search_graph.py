@@ -16,7 +16,7 @@ import polars as pl
 
 from models.fields import Field, read_returns, read_takes, words_of
 from models.links import chain
-from models.resources import ResourceGraph, resource_graph
+from models.resources import resource_graph
 from models.subtasks import short_type
 from models.toolset import Resource, Signature
 from models.types import Example
@@ -116,15 +116,6 @@ class SearchGraph:
         object.__setattr__(self, "index", {key: i for i, key in enumerate(self.keys)})
         object.__setattr__(self, "types", {name: frozenset(at) for name, at in types.items()})
 
-    @property
-    def is_searchable(self) -> bool:
-        """Whether any tool gives what another one needs: without that nothing can be searched."""
-        return any(
-            set(givers) - {taker}
-            for givers, takers in zip(self.givers, self.takers, strict=True)
-            for taker in takers[:2]
-        )
-
     def of_type(self, name: str) -> frozenset[int]:
         """The nodes of a type, whatever its namespace; none where no tool knows it."""
         return self.types.get(short_type(name), frozenset())
@@ -212,7 +203,6 @@ def search_graph(
     domains: Mapping[str, str] | None = None,
     edges: Mapping[tuple[str, str], float] | None = None,
     strict_only: bool = False,
-    resources: ResourceGraph | None = None,
 ) -> SearchGraph:
     """The search graph of a version's nodes.
 
@@ -222,11 +212,9 @@ def search_graph(
         edges: Pairs of keys with the probability, above 0.5, that the second tool needs the first:
             to follow such an edge costs nothing, to leave it out the log-odds.
         strict_only: Leave partial matches (supertypes, parts of names) out.
-        resources: The resource graph, where it is there already.
     """
-    resources = resources or resource_graph(nodes)
     links: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    rows = resources.links
+    rows = resource_graph(nodes).links
     if strict_only:
         rows = rows.filter(pl.col("match") == "strict")
     for tool, resource, role, parameter in rows.select(

@@ -137,7 +137,7 @@ def search(
     """
     walk = _Walk(
         graph, list(resources), targets, scores, config,
-        len(resources) if num_args is None else num_args, allowed, _groups(conflicts),
+        len(resources) if num_args is None else num_args, allowed, conflict_groups(conflicts),
     )  # fmt: skip
     walk.descend([], set())
     solutions = [
@@ -146,7 +146,8 @@ def search(
     return Found(ranked(solutions, config.keep), walk.visits, is_cut=walk.is_cut)
 
 
-def _groups(conflicts: Sequence[Collection[int]]) -> dict[int, set[int]]:
+def conflict_groups(conflicts: Sequence[Collection[int]]) -> dict[int, set[int]]:
+    """Of each tool in a group, the tools that may not stand on a path with it."""
     groups: dict[int, set[int]] = {}
     for group in conflicts:
         for tool in group:

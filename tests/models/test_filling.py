@@ -53,6 +53,7 @@ def test_numbers_go_where_the_words_beside_them_say_else_in_order(text, values):
         ("keep from second 2.5 to second 4", (2.5, 4)),
         ("keep from 0:30 to 1:15", (30, 75)),
         ("keep from 1:00:00 to 1:00:05", (3600, 3605)),
+        ("keep seconds 5-10", (5, 10)),
     ],
 )
 def test_times_are_seconds(text, values):
@@ -73,6 +74,7 @@ def test_times_are_seconds(text, values):
         ("in 2024.", "integer", 2024),
         ("open report2.txt", "integer", None),
         ("open 2024.csv", "integer", None),
+        ("the SHA-256 of it", "integer", None),
         ("open 800x600.png", "integer", None),
         ("a dog", "integer", None),
         ("write \"top 5 of all\"", "integer", None),

@@ -18,7 +18,7 @@ def test_plans_are_told_with_what_fills_each_argument():
     assert "A hotel in Oslo" in page.text
     assert "**Plan 1**, tog, score 0.500" in page.text
     assert "**Plan 2**, gtool, score 0.250" in page.text
-    for told in ('city: "Oslo"; day: open', "hotel: result of step 1; copies: 0"):
+    for told in ('city: "Oslo"; day: open', "hotel: result of step 0; copies: 0"):
         assert told in page.text.replace("\\", "").replace("&quot;", '"')
 
 
@@ -56,8 +56,8 @@ def test_an_execution_is_told_step_by_step():
     )
     assert page.line == "done: A hotel"
     assert "1 of 1 done." in page.text
-    assert "| 1 | s/find | ok | 1 |" in page.text.replace("\\", "")
-    assert "| 2 | s/mail | error | 2 | refused |" in page.text.replace("\\", "")
+    assert "| 0 | s/find | ok | 1 |" in page.text.replace("\\", "")
+    assert "| 1 | s/mail | error | 2 | refused |" in page.text.replace("\\", "")
 
 
 def test_reused_results_and_corrections_are_told():
@@ -65,7 +65,7 @@ def test_reused_results_and_corrections_are_told():
         step(reused=True, corrections=[{"parameter": "city", "reason": "it was no city"}])
     )
     assert "ok, reused" in page.text
-    assert "Step 1, city: it was no city" in page.text
+    assert "Step 0, city: it was no city" in page.text
 
 
 def test_a_step_that_was_not_run_has_no_result():
