@@ -213,6 +213,7 @@ def _arguments(tools, picture):
     return steps
 
 
+@pytest.mark.slow
 def test_tomorrows_planner_uses_an_edge_that_only_executions_taught(served, tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLATLAS_MIN_SUITE_ROWS", "5")
     settings = read_settings()
