@@ -300,12 +300,17 @@ def is_file(value: object) -> bool:
     return isinstance(value, str) and bool(re.fullmatch(r"[^\s\"'<>|]+\.[A-Za-z]\w{0,4}", value))
 
 
+def takes_any_file(f: Field) -> bool:
+    """Whether a parameter without a type of the catalogue's own is called a file."""
+    words = words_of(f.name)
+    return not f.types and bool(words) and words[-1] in _FILE_NAMES
+
+
 def _own(namespace: str, f: Field) -> set[str]:
     """Nodes of the catalogue's own types: they join whatever the fields are called.
 
     A parameter without such a type that is called a file takes any file.
     """
-    words = words_of(f.name)
-    if not f.types and words and words[-1] in _FILE_NAMES:
+    if takes_any_file(f):
         return {f"{namespace}{_ANY_FILE}"}
     return {f"{namespace}/{name.rpartition('.')[2]}" for name in f.types}

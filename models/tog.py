@@ -20,7 +20,7 @@ from models.fields import Field, words_of
 from models.filling import Contract, fill_step, read_contracts
 from models.mentions import SEVERAL, FileTypes, Mention, files_in, phrase_of, quoted_in
 from models.scorers import TextScorer
-from models.search_graph import SearchGraph, search_graph
+from models.search_graph import SearchGraph, is_file, search_graph, takes_any_file
 from models.solutions import Solution
 from models.solving import Scorer, SolvingConfig, Suits, join_solutions, judged, solve
 from models.subtasks import Subtask, short_type
@@ -178,11 +178,15 @@ class TogPlanner:
     ) -> Argument:
         kind = "|".join(f.types)
         wanted = set(map(short_type, f.types))
+        takes_files = takes_any_file(f)
         for step in earlier:
             returns = self.graph.signatures[plan.tools[step]].returns
-            if wanted & {short_type(name) for part in returns for name in part.types}:
+            given = {short_type(name) for part in returns for name in part.types}
+            if wanted & given or (takes_files and given - {TEXT}):
                 return Argument(f.name, kind, step=step)
-        fitting = [r for r in known if wanted and short_type(r.type) in wanted]
+        fitting = [
+            r for r in known if short_type(r.type) in wanted or (takes_files and is_file(r.value))
+        ]
         fresh = [r for r in fitting if r.value not in used] or fitting
         if not fresh:
             return Argument(f.name, kind)

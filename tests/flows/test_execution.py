@@ -237,3 +237,8 @@ def test_tomorrows_planner_uses_an_edge_that_only_executions_taught(served, tmp_
     tools = learnt.plan(["Archive forest.png"])[0][0].tools
     assert "toolbox/gray_image" in tools
     assert tools.index("toolbox/gray_image") < tools.index("toolbox/checksum_file")
+
+    # What was learnt is executed in its turn, with arguments from the words and the plan's links.
+    again = executing.prepare(settings, "Archive forest.png", planner=f"gtool@{version}", top=1)
+    done = executing.run(settings, again)
+    assert done["status"] == "done", done["summary"]
