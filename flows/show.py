@@ -433,6 +433,12 @@ def dry_run(value: Mapping[str, Any]) -> None:
         verdict = "yes" if step["would_run"] else f"no: {step['why_not']}"
         rows.append((step["step"], step["tool"], _inputs(step["arguments"]), verdict))
     _table("Would execute", ("step", "tool", "arguments", "runs"), rows)
+    _unplanned(value)
+
+
+def _unplanned(value: Mapping[str, Any]) -> None:
+    for text in value["unplanned"]:
+        _say(f"No tool was found for: {text}")
 
 
 def _inputs(arguments: Sequence[Mapping[str, Any]]) -> str:
@@ -458,3 +464,4 @@ def execution(value: Mapping[str, Any]) -> None:
     ]
     _table(f"Execution {value['id']}", ("step", "tool", "status", "result"), rows)
     _say(value["summary"])
+    _unplanned(value)

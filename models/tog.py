@@ -69,11 +69,13 @@ class Decomposed(NamedTuple):
         subtasks: In order.
         choices: Of each subtask, its solutions, best first.
         visits: Tools that the searches descended into.
+        unsolved: Words of the tasks that have no solution: plans leave them out.
     """
 
     subtasks: list[Subtask]
     choices: list[list[Solution]]
     visits: int
+    unsolved: list[str]
 
 
 class TogPlanner:
@@ -142,7 +144,10 @@ class TogPlanner:
             top: Plans at most.
             resources: What is known besides what the request names.
         """
-        taken = self.decompose(request, resources)
+        return self.plans_of(self.decompose(request, resources), top)
+
+    def plans_of(self, taken: Decomposed, top: int = 1) -> list[Plan]:
+        """Ranked plans for a request that was taken apart, at most ``top``."""
         plans = join_solutions(self.graph, taken.subtasks, taken.choices, top, self.name)
         texts = {subtask.id: subtask.description for subtask in taken.subtasks}
         return [self._filled(plan, [texts[i] for i in owners]) for plan, owners in plans]
@@ -213,6 +218,7 @@ class TogPlanner:
         subtasks: list[Subtask] = []
         choices: list[list[Solution]] = []
         seen: list[Resource] = [*resources]
+        unsolved: list[str] = []
         visits = 0
         for task, one in zip(tasks, suits, strict=True):
             for files in self._rounds(task, one):
@@ -221,8 +227,10 @@ class TogPlanner:
                 if subtask is not None:
                     subtasks.append(subtask)
                     choices.append(found)
+                else:
+                    unsolved.append(task.text)
             seen += [Resource(f.value, f.type) for f in task.files]
-        return Decomposed(subtasks, choices, visits)
+        return Decomposed(subtasks, choices, visits, unsolved)
 
     def _given(
         self, decompose: Decomposer, request: str, resources: Sequence[Resource]
@@ -241,6 +249,7 @@ class TogPlanner:
             [subtask for subtask, _ in kept],
             [solutions for _, solutions in kept],
             sum(one.visits for one in found),
+            [s.description for s, f in zip(subtasks, found, strict=True) if not f.solutions],
         )
 
     def _scored(self, task: Task) -> Subtask:

@@ -45,6 +45,7 @@ class Prepared:
         resources: That the request names or was given.
         graph_version: The plans' tools are of this graph.
         model_version: Of the planner, if it has one.
+        unplanned: Parts of the request for which no tool was found.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Prepared:
     resources: tuple[Resource, ...]
     graph_version: str
     model_version: str | None
+    unplanned: tuple[str, ...] = ()
 
 
 def prepare(
@@ -85,11 +87,12 @@ def prepare(
     given = [_resource(text) for text in resources]
     path = Path(request)
     asked, model = request, None
+    unplanned: list[str] = []
     if request.endswith(".json") and path.exists():
         asked, plans = _read_plans(path, signatures_of(settings))
     else:
         tog = _tog(settings)
-        plans, model = _plan(settings, tog, request, planner, top, given)
+        plans, model, unplanned = _plan(settings, tog, request, planner, top, given)
         given += [Resource(f.value, f.type) for f in files_in(request, tog.types)]
     given += [
         Resource(argument.value, argument.type)
@@ -99,8 +102,16 @@ def prepare(
         if isinstance(argument.value, str) and argument.type
     ]
     distinct = {(resource.type, str(resource.value)): resource for resource in given}
+    for text in unplanned:
+        log.warning("no tool was found for this part of the request, the plan lacks it: %s", text)
     return Prepared(
-        uuid.uuid4().hex[:12], asked, tuple(plans), tuple(distinct.values()), version, model
+        id=uuid.uuid4().hex[:12],
+        request=asked,
+        plans=tuple(plans),
+        resources=tuple(distinct.values()),
+        graph_version=version,
+        model_version=model,
+        unplanned=tuple(unplanned),
     )
 
 
@@ -118,10 +129,12 @@ def _plan(
     planner: str,
     top: int,
     given: Sequence[Resource],
-) -> tuple[list[Plan], str | None]:
-    model = None
+) -> tuple[list[Plan], str | None, list[str]]:
+    model: str | None = None
+    unplanned: list[str] = []
     if planner == "tog":
-        plans = tog.plan_one(request, top, given)
+        taken = tog.decompose(request, given)
+        plans, unplanned = tog.plans_of(taken, top), taken.unsolved
     else:
         chosen, _, model = get_planner(settings, planner)
         plans = chosen.plan([request], top=top)[0]
@@ -132,7 +145,7 @@ def _plan(
             "catalogue gives what it asks for from what it names. Say which files it is about, "
             "sync the catalogue that has the tool, or plan with --planner gtool."
         )
-    return plans, model
+    return plans, model, unplanned
 
 
 def _resource(text: str) -> Resource:
@@ -228,6 +241,7 @@ def _told(prepared: Prepared) -> dict[str, Any]:
         "request": prepared.request,
         "graph_version": prepared.graph_version,
         "model_version": prepared.model_version,
+        "unplanned": list(prepared.unplanned),
     }
 
 

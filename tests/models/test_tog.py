@@ -2,6 +2,8 @@
 
 import zlib
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from models.lexicon import words
-from models.tog import make_tog_planner
+from models.solving import Suits
+from models.subtasks import Subtask
+from models.tog import failure_rates, make_tog_planner
 from models.toolset import Resource
 from models.types import Argument, Plan
 from tests.models.typed_tools import frame, tool
@@ -222,3 +226,40 @@ def test_what_no_word_gives_stays_open():
 def test_what_is_known_fills_a_plan_too():
     filled = TOG.fill(bare("blur_image"), "blur it", [Resource("cat.png", "image")])
     assert told(filled) == [("blur_image", {"image": "cat.png"})]
+
+
+def test_a_task_that_nothing_serves_is_named():
+    only_blur = planner(CATALOGUE.filter(CATALOGUE["name"] == "blur_image"))
+    taken = only_blur.decompose("Blur the garden")
+    assert taken.unsolved == ["Blur the garden"]
+    assert only_blur.plans_of(taken) == []
+    assert TOG.decompose("Blur cat.png").unsolved == []
+
+
+def test_another_decomposer_and_scorer_take_the_place_of_rules_and_texts():
+    def decompose(request, resources):
+        assert [r.value for r in resources] == ["cat.png"]
+        return [Subtask(0, request, tuple(resources), ("image",))]
+
+    def score(graph):
+        def suits(subtasks):
+            scores = np.array([5.0 if "resize" in key else 1.0 for key in graph.keys])
+            return [Suits(scores, scores[None, :]) for _ in subtasks]
+
+        return suits
+
+    chosen = planner(scorer=score, decomposer=lambda graph: decompose)
+    (plan,) = chosen.plan_one("Do something to cat.png")
+    assert plan.tools == ("t/resize_image",)
+
+
+def test_a_tool_that_nearly_always_fails_gives_way():
+    counted = CATALOGUE.with_columns(
+        pl.when(pl.col("name") == "blur_image").then(98).otherwise(0).alias("num_failed"),
+        pl.lit(0).alias("num_ok"),
+        pl.lit(0).alias("num_unrecorded"),
+    )
+    rates = failure_rates(counted, ["t/blur_image", "t/speak_text", "t/gone"])
+    assert rates.tolist() == [0.98, 0.0, 0.0]
+    assert TOG.plan_one("Blur cat.png")[0].tools == ("t/blur_image",)
+    assert planner(counted).plan_one("Blur cat.png")[0].tools != ("t/blur_image",)
