@@ -1,10 +1,12 @@
 """Plans executed: from a request or a plan to calls of real tools, and back into the warehouse."""
 
+import contextvars
 import json
 import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -255,7 +257,8 @@ def run(
 ) -> dict[str, Any]:
     """Execute, keep what was done, and store it as a trajectory.
 
-    The journal is on the disk before each call. A run that was killed is gone on with by its id.
+    The journal is on the disk before each call. A run that was killed is gone on with by its id;
+    one that is interrupted stores what it has done first.
 
     Args:
         settings: Limits, tools that may run, where everything lies.
@@ -272,25 +275,48 @@ def run(
     folder = folder_of(settings, prepared.id)
     folder.mkdir(parents=True, exist_ok=True)
     policy = policy_of(settings)
+    cancelled = cancelled or threading.Event()
     with open_toolsets(settings, ask) as tools, Journal.open(folder / "journal.jsonl") as journal:
-        execution = execute(
-            prepared.plans,
-            tools,
-            signatures,
-            request=prepared.request,
-            resources=prepared.resources,
-            policy=policy,
-            journal=journal,
-            perform=make_perform(policy) if make_perform else None,
-            cancelled=cancelled,
-        )
+
+        def work() -> Execution:
+            return execute(
+                prepared.plans,
+                tools,
+                signatures,
+                request=prepared.request,
+                resources=prepared.resources,
+                policy=policy,
+                journal=journal,
+                perform=make_perform(policy) if make_perform else None,
+                cancelled=cancelled,
+            )
+
+        execution, interrupt = _interruptibly(work, cancelled)
+    stored = store(settings, execution, prepared.id)
+    if interrupt is not None:
+        log.warning("execution %s was interrupted; go on with --resume %s", *[prepared.id] * 2)
+        raise interrupt
     return {
         **_told(prepared),
         **execution.to_json(),
         "summary": _summary(settings, execution),
         "journal": str(folder / "journal.jsonl"),
-        "trajectory": store(settings, execution, prepared.id),
+        "trajectory": stored,
     }
+
+
+def _interruptibly(
+    work: Callable[[], Execution], cancelled: threading.Event
+) -> tuple[Execution, BaseException | None]:
+    """What the work gives; Ctrl-C or a stopped run cancels it first, and comes back beside it."""
+    with ThreadPoolExecutor(1, thread_name_prefix="execution") as pool:
+        future = pool.submit(contextvars.copy_context().run, work)
+        try:
+            wait([future])
+        except BaseException as interrupt:
+            cancelled.set()
+            return future.result(), interrupt
+        return future.result(), None
 
 
 def _summary(settings: Settings, execution: Execution) -> str:

@@ -1,10 +1,13 @@
 """Plans executed as Prefect flows over the real toolbox, and the loop back to the planner."""
 
 import json
+import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -142,6 +145,46 @@ def test_a_file_that_is_no_plan_and_a_request_without_a_plan_end_in_a_sentence(s
     assert "to hold a plan" in result.output
     result = CliRunner().invoke(app, ["execute"])
     assert result.exit_code == 2
+
+
+def test_an_execution_that_is_done_or_interrupted_goes_on_where_it_was(
+    sandbox, tmp_path, monkeypatch
+):
+    servers = read_settings().execute_servers["toolbox"].replace("--slow-s 0", "--slow-s 20")
+    monkeypatch.setenv("TOOLATLAS_EXECUTE_SERVERS", json.dumps({"toolbox": servers}))
+    plan = _plan_file(
+        tmp_path / "plan.json",
+        ["describe_image", "checksum_file"],
+        [[_value("image", "beach.png", "image")], [_value("file", "beach.png")]],
+        links=((0, 1),),
+        request="Describe and check the beach",
+    )
+    settings = read_settings()
+    prepared = executing.prepare(settings, plan)
+    interrupt = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        executing.run(settings, prepared)
+    assert time.monotonic() - began < 15
+    folder = executing.folder_of(settings, prepared.id)
+    assert (folder / "trajectory.json").exists()
+
+    monkeypatch.setenv(
+        "TOOLATLAS_EXECUTE_SERVERS",
+        json.dumps({"toolbox": servers.replace("--slow-s 20", "--slow-s 0")}),
+    )
+    settings = read_settings()
+    again = executing.run(settings, executing.prepare(settings, "", resume=prepared.id))
+    assert again["status"] == "done"
+    assert again["steps"][0]["reused"]
+    last = executing.run(settings, executing.prepare(settings, "", resume=prepared.id))
+    assert [step["reused"] for step in last["steps"]] == [True, True]
+    with open_warehouse(settings.warehouse) as con:
+        (counted,) = con.execute(
+            "select count(*) from tool_call where tool = 'toolbox/describe_image'"
+        ).fetchall()[0]
+    assert counted == 1
 
 
 @pytest.fixture
