@@ -84,6 +84,7 @@ class ToolFailed(ModelError):
         has_run: Whether the tool did its work all the same: False where it surely did not start,
             None where nobody knows (a time-out, a server that died).
         retry_after_s: How long the tool asks to wait, where it does.
+        is_refusal: Somebody decided that it must not run: nobody goes around that by another plan.
     """
 
     def __init__(
@@ -93,11 +94,13 @@ class ToolFailed(ModelError):
         is_transient: bool = False,
         has_run: bool | None = None,
         retry_after_s: float | None = None,
+        is_refusal: bool = False,
     ) -> None:
         super().__init__(message)
         self.is_transient = is_transient
         self.has_run = has_run
         self.retry_after_s = retry_after_s
+        self.is_refusal = is_refusal
 
 
 class MissingResource(ModelError):

@@ -433,6 +433,7 @@ class _Run:
         self.over = threading.Event()
         self.perform = perform or retrying(policy, self.over.wait)
         self._traits: dict[str, Traits] = {}
+        self.is_refused = False
         self._halt = ""
 
     def keep(self, call: CallRecord) -> None:
@@ -449,7 +450,7 @@ class _Run:
     def follow_all(
         self, plans: Sequence[Plan], faults: Mapping[int, str], request: str, memory: Memory
     ) -> Execution:
-        """Plan after plan, until one is done or the run is over."""
+        """Plan after plan, until one is done, a tool was refused, or the run is over."""
         started_at = datetime.now(UTC)
         tried: list[TriedPlan] = []
         walks: list[_Walk] = []
@@ -463,7 +464,7 @@ class _Run:
                 memory = walk.memory_after()
                 walks.append(walk)
                 tried.append(TriedPlan(index, walk.outcome, walk.reason))
-                if walk.outcome == "done" or self.halt():
+                if walk.outcome == "done" or self.is_refused or self.halt():
                     break
         finally:
             self.over.set()
@@ -521,6 +522,8 @@ class _Run:
                     record.tool, self.tools.call(record.tool, deepcopy(record.arguments), limit)
                 )
             except BaseException as error:
+                if isinstance(error, ToolFailed) and error.is_refusal:
+                    self.is_refused = True
                 attempts[place] = replace(
                     began,
                     ended_at=datetime.now(UTC),

@@ -187,7 +187,8 @@ class TogPlanner:
         for step in earlier:
             returns = self.graph.signatures[plan.tools[step]].returns
             given = {short_type(name) for part in returns for name in part.types}
-            if wanted & given or (takes_files and given - {TEXT}):
+            taken = {kind for kind in given - {TEXT} if self._is_taken(kind)}
+            if wanted & given or (takes_files and taken):
                 return Argument(f.name, kind, step=step)
         fitting = [
             r for r in known if short_type(r.type) in wanted or (takes_files and is_file(r.value))
@@ -197,6 +198,10 @@ class TogPlanner:
             return Argument(f.name, kind)
         used.add(fresh[0].value)
         return Argument(f.name, kind, fresh[0].value)
+
+    def _is_taken(self, kind: str) -> bool:
+        """Whether any tool takes a type: what none takes is an answer, not a file to work on."""
+        return any(self.graph.takers[node] for node in self.graph.of_type(kind))
 
     def _filled(self, plan: Plan, texts: Sequence[str]) -> Plan:
         """The plan with its open arguments filled from the words of each step's task."""

@@ -128,16 +128,18 @@ class Toolsets:
                 answer = self._ask(key, arguments)
             if answer:
                 return
-            raise _refused(f"expected a yes to {key}, got a no")
+            raise _refused(f"expected a yes to {key}, got a no", is_refusal=True)
         if says is None:
             raise _refused(
                 f"expected a tool that says whether it destroys anything, got {key}, which a "
                 "pattern allows and which says nothing: add its full name to the setting "
-                "allowed_tools, or set destructive (TOOLATLAS_DESTRUCTIVE) to ask or allow"
+                "allowed_tools, or set destructive (TOOLATLAS_DESTRUCTIVE) to ask or allow",
+                is_refusal=True,
             )
         raise _refused(
             f"expected a tool that destroys nothing, got {key}, which may: set the setting "
-            "destructive (TOOLATLAS_DESTRUCTIVE) to ask or allow"
+            "destructive (TOOLATLAS_DESTRUCTIVE) to ask or allow",
+            is_refusal=True,
         )
 
     def _backend(self, key: str) -> Backend:
@@ -158,8 +160,9 @@ class Toolsets:
             return self._opened[namespace]
 
 
-def _refused(text: str) -> ToolFailed:
-    return ToolFailed(f"{text.rstrip('.')}. It was not called.", has_run=False)
+def _refused(text: str, *, is_refusal: bool = False) -> ToolFailed:
+    told = f"{text.rstrip('.')}. It was not called."
+    return ToolFailed(told, has_run=False, is_refusal=is_refusal)
 
 
 @contextmanager

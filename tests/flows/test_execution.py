@@ -125,6 +125,8 @@ def test_what_is_not_allowed_or_destroys_is_refused_and_the_file_is_there(sandbo
     assert refused["status"] == "failed"
     assert "TOOLATLAS_DESTRUCTIVE" in refused["steps"][0]["error"]
     assert (sandbox / "letter.txt").exists()
+    asked = _execute("Delete the file letter.txt", code=1)  # no other plan in its place
+    assert (asked["status"], len(asked["tried"])) == ("failed", 1)
     assert refused["trajectory"] is None or refused["trajectory"]["calls"]["new"] <= 1
 
 

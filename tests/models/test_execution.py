@@ -626,6 +626,17 @@ def test_the_next_plan_goes_on_from_the_point_reached():
     assert done.resources[0].origins == ("1.0.0", "1.1.1")
 
 
+def test_a_refusal_is_not_gone_around_by_the_next_plan():
+    def refuse():
+        raise ToolFailed("a no", has_run=False, is_refusal=True)
+
+    tools = Tools(delete=refuse, other=lambda: "something else")
+    done = run(tools, plan("delete"), plan("other"))
+    assert done.status == "failed"
+    assert [t.index for t in done.tried] == [0]
+    assert tools.names() == ["delete"]
+
+
 def test_a_result_stands_for_one_step_of_a_later_plan():
     count = iter(range(10))
     tools = Tools(look=lambda: next(count), bad=fails(), good=lambda: 1)
