@@ -516,6 +516,16 @@ def test_a_folder_that_is_not_there_ends_in_one_sentence(tmp_path):
     assert "Expected the sandbox's folder" in done.stderr.splitlines()[-1]
 
 
+def test_samples_go_into_an_empty_folder_only(tmp_path):
+    folder = tmp_path / "work"
+    command = [sys.executable, "-m", "tasks.toolbox", "--sandbox", str(folder), "--samples"]
+    assert subprocess.run(command, cwd=ROOT).returncode == 0
+    assert (folder / "sales.csv").exists()
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert "expected an empty folder" in again.stderr.splitlines()[-1]
+
+
 @pytest.mark.slow
 def test_the_toolbox_is_served_over_http_too(settings, fresh):
     with socket.socket() as found:
