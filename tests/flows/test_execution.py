@@ -163,11 +163,14 @@ def test_an_execution_that_is_done_or_interrupted_goes_on_where_it_was(
     )
     settings = read_settings()
     prepared = executing.prepare(settings, plan)
+    # Whatever tests before this one did to it: Ctrl-C is Python's own again.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         executing.run(settings, prepared)
+    signal.signal(signal.SIGINT, before)
     assert time.monotonic() - began < 15
     folder = executing.folder_of(settings, prepared.id)
     assert (folder / "trajectory.json").exists()
