@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from models.search_graph import SearchGraph
 from models.solutions import Found, Solution, Step, merged, ranked
-from models.thoughts_on_graph import Costs, Scores, SearchConfig, conflict_groups
+from models.thoughts_on_graph import Scores, SearchConfig, conflict_groups, solution_cost
 
 _MAX_ARGS = 8
 """Arguments whose use the bound follows; the others are checked when a solution is complete."""
@@ -58,7 +58,7 @@ def best_first(
     graph: SearchGraph,
     resources: Sequence[frozenset[int]],
     targets: frozenset[int],
-    costs: Costs,
+    costs: Scores,
     config: SearchConfig,
     *,
     num_args: int | None = None,
@@ -74,9 +74,9 @@ def best_first(
     """
     num_args = len(resources) if num_args is None else num_args
     space = _Space(
-        graph, resources, num_args, costs, config, conflict_groups(conflicts), allowed, targets
-    )
-    space.end_costs = end_costs
+        graph, resources, num_args, costs, config, conflict_groups(conflicts), allowed, targets,
+        end_costs,
+    )  # fmt: skip
     start = _Partial((), (), (_Open(targets, (), -1, 0, math.inf),), 0, 0.0, is_new=False)
     counter = itertools.count()
     queue = (
@@ -110,17 +110,18 @@ class _Space:
         graph: SearchGraph,
         resources: Sequence[frozenset[int]],
         num_args: int,
-        costs: Costs,
+        costs: Scores,
         config: SearchConfig,
         groups: dict[int, set[int]],
         allowed: NDArray[np.bool_] | None,
         targets: frozenset[int],
+        end_costs: Scores | None,
     ) -> None:
         self.graph, self.resources, self.num_args = graph, resources, num_args
         self.costs, self.config, self.groups = costs, config, groups
+        self.end_costs = end_costs
         self.wanted = (1 << min(num_args, _MAX_ARGS)) - 1
         self.touched = 0
-        self.end_costs: Scores | None = None
         self.within, self.asked = self._relevant(targets, allowed)
         self.table: _Table = defaultdict(dict)
         self._fill_table()
@@ -155,7 +156,7 @@ class _Space:
         heap: list[tuple[float, int, int]] = []
 
         def offer(tool: int, cost: float, used: int) -> None:
-            price = float(self.costs.tools[tool])
+            price = float(self.costs[tool])
             for node, share in graph.fees(tool):
                 if node in self.asked:
                     heapq.heappush(heap, (cost + share * price, node, used))
@@ -236,7 +237,7 @@ class _Space:
             share = 1.0
             if need.above:
                 share = self.graph.share(need.nodes & self.graph.given(tool))
-            cost = partial.cost + share * float(self.costs.tools[tool])
+            cost = partial.cost + share * float(self.costs[tool])
             if not need.above and self.end_costs is not None:
                 cost += float(self.end_costs[tool])
             opened = (
@@ -271,7 +272,7 @@ class _Space:
         used = {source for step in steps for source in step.sources}
         if not used.issuperset(range(self.num_args)) or len(steps) > self.config.max_tools:
             return None
-        cost = self.costs.of(self.graph, steps, self.num_args, self.config)
+        cost = solution_cost(self.graph, steps, self.costs, self.num_args, self.config)
         if self.end_costs is not None:
             cost += float(self.end_costs[steps[-1].tool])
         return Solution(steps, cost)

@@ -317,6 +317,11 @@ def may_retry(error: BaseException, traits: Traits) -> bool:
     )
 
 
+def waits_of(policy: ExecutionPolicy) -> list[float]:
+    """Seconds before each retry: they double, up to half a minute."""
+    return [min(policy.backoff_s * 2**i, _LONGEST_BACKOFF_S) for i in range(policy.retries)]
+
+
 def retrying(policy: ExecutionPolicy, sleep: Callable[[float], Any] = time.sleep) -> Perform:
     """Performs a call with retries of errors that pass, after growing waits.
 
@@ -326,17 +331,15 @@ def retrying(policy: ExecutionPolicy, sleep: Callable[[float], Any] = time.sleep
     """
 
     def perform(call: Call, attempt: Callable[[], Any]) -> Any:
-        backoff = policy.backoff_s
-        for left in range(policy.retries, -1, -1):
+        for wait_s in (*waits_of(policy), None):
             try:
                 return attempt()
             except ToolFailed as error:
                 asked = error.retry_after_s
                 is_too_long = asked is not None and asked > policy.longest_wait_s
-                if not left or is_too_long or not may_retry(error, call.traits):
+                if wait_s is None or is_too_long or not may_retry(error, call.traits):
                     raise
-            sleep(min(backoff, _LONGEST_BACKOFF_S) if asked is None else asked)
-            backoff *= 2
+            sleep(wait_s if asked is None else asked)
         raise AssertionError("the last attempt returns or raises")
 
     return perform

@@ -87,17 +87,13 @@ class SearchGraph:
         number = {name: node for node, name in enumerate(self.nodes)}
         object.__setattr__(self, "_done", tuple(number[_done(key)] for key in self.keys))
         typed = {
-            f"{key.split('/', 1)[0]}/{kind.rpartition('.')[2]}"
+            name
             for key, signature in self.signatures.items()
             for f in (*signature.takes, *signature.returns)
-            for kind in f.types
+            for name in _own(key.split("/", 1)[0], f)
         }
         shares = (
-            1.0
-            if name in typed or name.endswith(_ANY_FILE)
-            else 0.0
-            if name.endswith("()")
-            else NAME_SHARE
+            1.0 if name in typed else 0.0 if name.endswith("()") else NAME_SHARE
             for name in self.nodes
         )
         object.__setattr__(self, "_shares", tuple(shares))
@@ -115,6 +111,16 @@ class SearchGraph:
         object.__setattr__(self, "takers", tuple(tuple(sorted(tools)) for tools in takers))
         object.__setattr__(self, "index", {key: i for i, key in enumerate(self.keys)})
         object.__setattr__(self, "types", {name: frozenset(at) for name, at in types.items()})
+
+    @property
+    def own_types(self) -> set[str]:
+        """The catalogue's own types, as tools write them."""
+        return {
+            kind
+            for signature in self.signatures.values()
+            for f in (*signature.takes, *signature.returns)
+            for kind in f.types
+        }
 
     def of_type(self, name: str) -> frozenset[int]:
         """The nodes of a type, whatever its namespace; none where no tool knows it."""

@@ -27,7 +27,7 @@ class Solution:
 
     Attributes:
         steps: In an order in which they can run; the last one gives what is wanted.
-        cost: Sum of the costs of its tools and pairs; lower is better.
+        cost: Of its tools, of what it leaves open and uses besides; lower is better.
     """
 
     steps: tuple[Step, ...]
@@ -81,7 +81,7 @@ def finish(
                 fitting = [
                     -1 - s
                     for s in range(place - 1, -1, -1)
-                    if any(part.nodes & need.nodes for part in graph.gives[path[s].tool])
+                    if graph.given(path[s].tool) & need.nodes
                 ]
                 fitting += [r for r, nodes in enumerate(resources) if nodes & need.nodes]
                 if not fitting and need.skip < math.inf:

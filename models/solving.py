@@ -18,7 +18,6 @@ from models.search_graph import SearchGraph
 from models.solutions import Found, Solution, Step, ranked
 from models.subtasks import GENERATED, Subtask
 from models.thoughts_on_graph import (
-    Costs,
     Scores,
     SearchConfig,
     Strategy,
@@ -43,9 +42,6 @@ class Suits(NamedTuple):
 
 Scorer = Callable[[Sequence[Subtask]], Sequence[Suits]]
 """How well every tool suits each of the subtasks."""
-
-Filler = Callable[[Subtask, Plan], Plan]
-"""Fills arguments that no resource can fill, from the words of the subtask."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +81,14 @@ def solve(graph: SearchGraph, subtask: Subtask, suits: Suits, config: SolvingCon
     resources = graph.of_resources([*subtask.args, *subtask.known])
     usable = _allowed(graph, subtask.domains) if config.use_domains else None
     prices = tool_costs(suits.tools, config.search, config.failure_rates)
-    costs = Costs(prices)
     if config.strategy == "best-first":
         found = best_first(
-            graph, resources, targets, costs, config.search,
+            graph, resources, targets, prices, config.search,
             num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
         )  # fmt: skip
     else:
         found = search(
-            graph, resources, targets, suits.tools, costs,
+            graph, resources, targets, suits.tools, prices,
             replace(config.search, strategy=config.strategy),
             num_args=len(subtask.args), allowed=usable, conflicts=config.conflicts,
         )  # fmt: skip

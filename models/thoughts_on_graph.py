@@ -7,7 +7,7 @@ for which of them to follow. ``models/best_first.py`` finds the same solutions i
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,33 +64,39 @@ class SearchConfig:
             raise ValueError(f"expected a strategy of {STRATEGIES}, got {self.strategy!r}.")
 
 
-class Costs(NamedTuple):
-    """What a solution pays: of each tool, at least 0, shape ``[num_tools]``."""
+def solution_cost(
+    graph: SearchGraph,
+    steps: Sequence[Step],
+    costs: Scores,
+    num_args: int,
+    config: SearchConfig,
+) -> float:
+    """The cost of a solution, each step once, with what it uses beside the arguments.
 
-    tools: Scores
+    A step pays the largest share that one of its uses asks.
 
-    def of(
-        self, graph: SearchGraph, steps: Sequence[Step], num_args: int, config: SearchConfig
-    ) -> float:
-        """The cost of a solution, each step once, with what it uses beside the arguments.
-
-        A step pays the largest share that one of its uses asks.
-        """
-        shares = [0.0] * (len(steps) - 1) + [1.0]
-        total = 0.0
-        for step in steps:
-            for need, source in zip(graph.needs[step.tool], step.sources, strict=True):
-                if source is None:
-                    total += need.skip
-                elif source >= num_args:
-                    total += config.spare_cost
-                elif source < 0:
-                    at = -1 - source
-                    used = need.nodes & graph.given(steps[at].tool)
-                    shares[at] = max(shares[at], graph.share(used))
-        for share, step in zip(shares, steps, strict=True):
-            total += share * float(self.tools[step.tool])
-        return total
+    Args:
+        graph: Of the tools.
+        steps: Givers first.
+        costs: Of each tool, at least 0, as :func:`tool_costs` gives them.
+        num_args: Resources, from the first on, that cost nothing.
+        config: Gives the cost of the others.
+    """
+    shares = [0.0] * (len(steps) - 1) + [1.0]
+    total = 0.0
+    for step in steps:
+        for need, source in zip(graph.needs[step.tool], step.sources, strict=True):
+            if source is None:
+                total += need.skip
+            elif source >= num_args:
+                total += config.spare_cost
+            elif source < 0:
+                at = -1 - source
+                used = need.nodes & graph.given(steps[at].tool)
+                shares[at] = max(shares[at], graph.share(used))
+    for share, step in zip(shares, steps, strict=True):
+        total += share * float(costs[step.tool])
+    return total
 
 
 def tool_costs(scores: Scores, config: SearchConfig, failure_rates: Scores | None = None) -> Scores:
@@ -112,7 +118,7 @@ def search(
     resources: Sequence[frozenset[int]],
     targets: frozenset[int],
     scores: Scores,
-    costs: Costs,
+    costs: Scores,
     config: SearchConfig,
     *,
     num_args: int | None = None,
@@ -129,7 +135,7 @@ def search(
         resources: What each resource at hand may fill.
         targets: Nodes of the wanted type.
         scores: For the strategy.
-        costs: For the ranking.
+        costs: Of each tool, at least 0, for the ranking; shape ``[num_tools]``.
         config: Strategy and limits.
         num_args: How many resources, from the first on, a solution has to use; default: all.
         allowed: Tools that may be used; default: all.
@@ -141,7 +147,8 @@ def search(
     )  # fmt: skip
     walk.descend([], set())
     solutions = [
-        Solution(steps, costs.of(graph, steps, walk.num_args, config)) for steps in walk.paths
+        Solution(steps, solution_cost(graph, steps, costs, walk.num_args, config))
+        for steps in walk.paths
     ]
     return Found(ranked(solutions, config.keep), walk.visits, is_cut=walk.is_cut)
 

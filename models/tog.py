@@ -21,10 +21,10 @@ from models.filling import Contract, fill_step, read_contracts
 from models.mentions import SEVERAL, FileTypes, Mention, files_in, phrase_of, quoted_in
 from models.scorers import TextScorer
 from models.search_graph import SearchGraph, is_file, search_graph, takes_any_file
-from models.solutions import Solution
+from models.solutions import Solution, ranked
 from models.solving import Scorer, SolvingConfig, Suits, join_solutions, judged, solve
 from models.subtasks import Subtask, short_type
-from models.thoughts_on_graph import Costs, Scores, SearchConfig, tool_costs
+from models.thoughts_on_graph import Scores, SearchConfig, tool_costs
 from models.toolset import Resource
 from models.types import Argument, Embedder, Plan
 
@@ -295,7 +295,7 @@ class TogPlanner:
         several = {kind for kind in kinds if kinds.count(kind) > 1}
         if not several:
             return [files]
-        kind = next(iter(sorted(several)))
+        kind = min(several)
         best = np.argsort(-suits.tools, kind="stable")[: max(3, self.config.ends // 4)]
         nodes = self.graph.of_type(kind)
         for tool in best:
@@ -372,14 +372,14 @@ class TogPlanner:
             self.graph,
             self.graph.of_resources([*args, *known]),
             self.graph.done(map(int, ends)),
-            Costs(prices),
+            prices,
             config.search,
             num_args=len(args),
             conflicts=config.conflicts,
             end_costs=_end_costs(suits.tools, self.config.end_weight),
         )
         chosen = [judged(solution, suits.pieces, config) for solution in found.solutions]
-        return sorted(chosen, key=lambda s: (s.cost, len(s.steps), s.tools)), found.visits
+        return ranked(chosen, config.search.keep), found.visits
 
     def _subtask(
         self,
@@ -420,15 +420,12 @@ def _end_costs(scores: Scores, weight: float) -> Scores:
 def _file_types(graph: SearchGraph, contracts: Mapping[str, Contract]) -> FileTypes:
     """The catalogue's types, and what its parameters say of files."""
     said: dict[str, list[str]] = {}
-    types: set[str] = set()
     for key, signature in graph.signatures.items():
         told = {p.name: p.description for p in contracts[key].parameters}
-        for f in (*signature.takes, *signature.returns):
-            types.update(f.types)
         for f in signature.takes:
             for kind in f.types:
                 said.setdefault(kind, []).append(told.get(f.name, ""))
-    return FileTypes(types, said)
+    return FileTypes(graph.own_types, said)
 
 
 def failure_rates(nodes: pl.DataFrame, keys: Sequence[str]) -> Scores:

@@ -235,13 +235,18 @@ def load_graph(settings: Settings, version: str, now: Present | None = None) -> 
         version: Its id.
         now: For planning: tools under their present names, and without those withdrawn since.
     """
-    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        export_version(con, settings.graphs, find_version(con, version))
-        nodes, edges = read_version(settings.graphs, version)
+    nodes, edges = _exported(settings, version)
     edges = learning_edges(edges)
     if now is not None:
         nodes, edges = _as_now(nodes, edges, now)
     return tool_graph(version, nodes, edges)
+
+
+def _exported(settings: Settings, version: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Nodes and edges of a version out of its Parquet files, written first where they are not."""
+    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
+        export_version(con, settings.graphs, find_version(con, version))
+        return read_version(settings.graphs, version)
 
 
 class Searchable(NamedTuple):
@@ -253,9 +258,7 @@ class Searchable(NamedTuple):
 
 def load_searchable(settings: Settings, version: str, now: Present) -> Searchable:
     """The nodes and declared edges of a version, tools under their present names."""
-    with open_warehouse(settings.warehouse, wait_s=settings.lock_wait_s) as con:
-        export_version(con, settings.graphs, find_version(con, version))
-        nodes, edges = read_version(settings.graphs, version)
+    nodes, edges = _exported(settings, version)
     nodes, edges = _as_now(nodes, edges.filter(pl.col("kind") == "declared"), now)
     nodes = nodes.with_columns(
         pl.col("key").str.splitn("/", 2).struct.field("field_0").alias("namespace")

@@ -102,24 +102,26 @@ def _scorer(
         return None
 
     def make(graph: SearchGraph) -> Scorer:
+        if settings.tog_scorer == "gtool":
+            return by_plans(graph)
         told = [texts[key] for key in graph.keys]
         by_text = TextScorer(graph.keys, told, embed)
-        if settings.tog_scorer == "llm":
-            from models.llm_thoughts import LlmScorer
-            from tasks.chat import chat_of
+        if settings.tog_scorer == "mixed":
+            learnt_scorer = by_plans(graph)
+            return lambda subtasks: mixed([by_text(subtasks), learnt_scorer(subtasks)], [1.0, 1.0])
+        from models.llm_thoughts import LlmScorer
+        from tasks.chat import chat_of
 
-            def likest(subtask: Subtask) -> list[int]:
-                (suits,) = by_text([subtask])
-                return [int(row) for row in (-suits.tools).argsort()[:_READ_BY_LLM]]
+        def likest(subtask: Subtask) -> list[int]:
+            (suits,) = by_text([subtask])
+            return [int(row) for row in (-suits.tools).argsort()[:_READ_BY_LLM]]
 
-            many = 8 if settings.chat_url else 1
-            chat = chat_of(settings)
-            return LlmScorer(chat, graph.keys, told, wanted=likest, parallel=many)
+        many = 8 if settings.chat_url else 1
+        return LlmScorer(chat_of(settings), graph.keys, told, wanted=likest, parallel=many)
+
+    def by_plans(graph: SearchGraph) -> PlannerScorer:
         assert learnt is not None
-        by_plans = PlannerScorer(learnt, graph.keys)
-        if settings.tog_scorer == "gtool":
-            return by_plans
-        return lambda subtasks: mixed([by_text(subtasks), by_plans(subtasks)], [1.0, 1.0])
+        return PlannerScorer(learnt, graph.keys)
 
     return make
 
@@ -136,20 +138,8 @@ def _decomposer(
         from tasks.chat import chat_of
 
         chat = chat_of(settings)
-        return lambda graph: LlmDecomposer(chat, _types_of(graph))
+        return lambda graph: LlmDecomposer(chat, graph.own_types)
     return None
-
-
-def _types_of(graph: SearchGraph) -> list[str]:
-    """The catalogue's own types, for a language model to choose from."""
-    return sorted(
-        {
-            kind
-            for signature in graph.signatures.values()
-            for f in (*signature.takes, *signature.returns)
-            for kind in f.types
-        }
-    )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from prefect import State, task
 from prefect.cache_policies import NO_CACHE
 
-from models.execution import Call, ExecutionPolicy, Perform, may_retry
+from models.execution import Call, ExecutionPolicy, Perform, may_retry, waits_of
 from tasks import (
     artifacts,
     catalogue,
@@ -188,7 +188,7 @@ def perform_calls(policy: ExecutionPolicy) -> Perform:
             name=call.key,
             task_run_name=f"{call.step} {call.key.split('/', 1)[1]}",
             retries=policy.retries,
-            retry_delay_seconds=[policy.backoff_s * 2**i for i in range(policy.retries)],
+            retry_delay_seconds=waits_of(policy),
             retry_condition_fn=may_go_on,
             cache_policy=NO_CACHE,
         )

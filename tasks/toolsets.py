@@ -88,7 +88,7 @@ class Toolsets:
             says = self._backend(key).hints(key).is_destructive
         except ToolFailed as error:
             return str(error)
-        if says is False or self._destructive == "allow" or (says is None and key in self._allowed):
+        if self._destructive == "allow" or not self._may_destroy(key, says):
             return None
         if self._destructive == "ask":
             return f"you would be asked: {key} may destroy something"
@@ -118,10 +118,14 @@ class Toolsets:
             fnmatch.fnmatchcase(key, pattern) for pattern in self._allowed
         )
 
+    def _may_destroy(self, key: str, says: bool | None) -> bool:
+        """By its word, or where only a pattern allows a tool that says nothing."""
+        return says is True or (says is None and key not in self._allowed)
+
     def _check_effects(self, backend: Backend, key: str, arguments: Mapping[str, Any]) -> None:
         """Refuse what may destroy, unless the user says yes."""
         says = backend.hints(key).is_destructive
-        if says is False or (says is None and key in self._allowed):
+        if not self._may_destroy(key, says):
             return
         if self._destructive == "ask" and self._ask is not None:
             with self._asking:  # one question at a time

@@ -20,10 +20,9 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -41,11 +40,11 @@ from models.solution_metrics import MEASURES, GoldSolution, judge, read_gold, su
 from models.solving import Scorer, SolvingConfig, solve, solve_all
 from models.subtasks import Subtask, read_subtasks, score_decomposition
 from models.text import RememberingEmbedder, SentenceEmbedder
-from models.thoughts_on_graph import STRATEGIES, Costs, SearchConfig, tool_costs
+from models.thoughts_on_graph import STRATEGIES, SearchConfig, tool_costs
 from models.tog import TogPlanner, make_tog_planner
 from models.toolset import Resource
 from models.types import Plan, ToolGraph, empty_edges
-from tests.benchmarks.sets import read_examples
+from tests.benchmarks.sets import read_examples, read_lines
 
 HERE = Path(__file__).parent / "controlllm"
 SPACE = "controlllm"
@@ -82,21 +81,15 @@ class Request:
         return list({r.value: r for r in found if FAMILY.fullmatch(str(r.value))}.values())
 
 
-def lines(path: Path) -> Iterator[Any]:
-    """The records of a file, packed or not."""
-    with path.open("rb") if path.exists() else gzip.open(f"{path}.gz") as file:
-        yield from map(json.loads, file)
-
-
 def read_requests(data: Path) -> list[Request]:
     """The requests; two decompositions are Python literals in the public file."""
     packed = data / "raw" / SPACE / "eval_data" / "tool100.json.gz"
     with gzip.open(packed) as file:
         raw = json.load(file)
     outputs = {row["instruction"]: row["output"] for rows in raw.values() for row in rows}
-    golds = {value["id"]: read_gold(value, SPACE) for value in lines(HERE / "gold.jsonl")}
+    golds = {value["id"]: read_gold(value, SPACE) for value in read_lines(HERE / "gold.jsonl")}
     found = []
-    for row in lines(data / SPACE / "requests.jsonl"):
+    for row in read_lines(data / SPACE / "requests.jsonl"):
         entries = row.get("subtasks")
         if not entries:
             text = outputs[row["request"]]
@@ -119,7 +112,7 @@ def node_frame(folder: Path, namespace: str) -> pl.DataFrame:
             "status": "active",
             "domain": (tool.get("meta") or {}).get("domain") or "",
         }
-        for tool in lines(folder / "tools.jsonl")
+        for tool in read_lines(folder / "tools.jsonl")
     )
 
 
@@ -279,7 +272,7 @@ def other_catalogues(data: Path, embed: RememberingEmbedder) -> None:
         }
         edges = None
         if by == "declared edges":
-            pairs = [(e["source"], e["target"]) for e in lines(folder / "graph.jsonl")]
+            pairs = [(e["source"], e["target"]) for e in read_lines(folder / "graph.jsonl")]
             edges = likely_edges([], [(f"{name}/{s}", f"{name}/{t}") for s, t in pairs])
         planner = make_tog_planner(nodes, texts, embed, edges=edges)
         result = evaluate(planner, asked, resamples=100)
@@ -327,7 +320,7 @@ def times(requests: Sequence[Request], graph: SearchGraph, scorer: Scorer, data:
     for _ in range(100):
         scores = 1 + 4 * generator.random(len(big.keys)) ** 4
         ends = np.argsort(-scores, kind="stable")[:16]
-        costs = Costs(tool_costs(scores, config))
+        costs = tool_costs(scores, config)
         start = time.perf_counter()
         best_first(big, [], big.done(map(int, ends)), costs, config, end_costs=(5 - scores) / 4)
         took.append((time.perf_counter() - start) * 1000)

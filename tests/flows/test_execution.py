@@ -127,7 +127,7 @@ def test_what_is_not_allowed_or_destroys_is_refused_and_the_file_is_there(sandbo
     assert (sandbox / "letter.txt").exists()
     asked = _execute("Delete the file letter.txt", code=1)  # no other plan in its place
     assert (asked["status"], len(asked["tried"])) == ("failed", 1)
-    assert refused["trajectory"] is None or refused["trajectory"]["calls"]["new"] <= 1
+    assert refused["trajectory"]["calls"]["new"] == 1
 
 
 def test_a_flaky_tool_is_tried_again_by_prefect(sandbox, tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from models.best_first import best_first
 from models.search_graph import search_graph
-from models.thoughts_on_graph import Costs, SearchConfig, search
+from models.thoughts_on_graph import SearchConfig, search
 from tests.models.typed_tools import (
     all_terms,
     frame,
@@ -30,7 +30,7 @@ def find(graph, args, target, prices=None, *, spare=(), conflicts=(), **config):
         graph,
         [graph.of_type(name) for name in (*args, *spare)],
         graph.of_type(target),
-        Costs(np.ones(len(graph.keys)) if prices is None else np.array(prices, dtype=float)),
+        np.ones(len(graph.keys)) if prices is None else np.array(prices, dtype=float),
         SearchConfig(**{"keep": MANY, **config}),
         num_args=len(args),
         conflicts=conflicts,
@@ -153,7 +153,7 @@ def test_more_arguments_than_the_bound_follows_are_still_all_used():
 def test_the_last_tool_pays_what_it_costs_to_end_there():
     graph = typed("a: x -> y", "b: x -> y")
     found = best_first(
-        graph, [graph.of_type("x")], graph.of_type("y"), Costs(np.ones(2)), SearchConfig(),
+        graph, [graph.of_type("x")], graph.of_type("y"), np.ones(2), SearchConfig(),
         end_costs=np.array([2.0, 0.5]),
     )  # fmt: skip
     assert [(names(graph, s.tools), s.cost) for s in found.solutions] == [(["b"], 1.5), (["a"], 3)]
@@ -162,7 +162,7 @@ def test_the_last_tool_pays_what_it_costs_to_end_there():
 def test_a_tool_outside_those_allowed_is_never_used():
     graph = typed("a: x -> y", "b: x -> y")
     found = best_first(
-        graph, [graph.of_type("x")], graph.of_type("y"), Costs(np.ones(2)), SearchConfig(),
+        graph, [graph.of_type("x")], graph.of_type("y"), np.ones(2), SearchConfig(),
         allowed=np.array([False, True]),
     )  # fmt: skip
     assert plans(graph, found) == [["b"]]
@@ -274,7 +274,7 @@ def test_it_is_never_dearer_than_exhaustive_search_and_finds_whenever_that_does(
     config = SearchConfig("exhaustive", max_tools=world["max_tools"], keep=MANY, max_visits=20_000)
     deep = search(
         graph, resources, graph.of_type(world["target"]), np.ones(len(graph.keys)),
-        Costs(np.array(world["prices"])), config,
+        np.array(world["prices"]), config,
         num_args=len(world["args"]), conflicts=world["groups"],
     )  # fmt: skip
     every, first = solve(world, graph), solve(world, graph, keep=1)

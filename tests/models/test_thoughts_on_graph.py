@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from models.thoughts_on_graph import Costs, SearchConfig, search, tool_costs
+from models.thoughts_on_graph import SearchConfig, search, tool_costs
 from tests.models.typed_tools import names, typed
 
 MANY = 100_000
@@ -18,7 +18,7 @@ def find(graph, args, target, strategy="exhaustive", scores=None, *, conflicts=(
         [graph.of_type(name) for name in args],
         graph.of_type(target),
         scores,
-        Costs(tool_costs(scores, SearchConfig())),
+        tool_costs(scores, SearchConfig()),
         SearchConfig(strategy, **{"keep": MANY, **config}),
         conflicts=conflicts,
     )
